@@ -1,0 +1,48 @@
+"""The `samcast` command: lists the subcommands; an error of ours is one line and an exit code."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from samcast import __version__
+from samcast.cli import sim
+from samcast.errors import SamcastError
+
+EXIT_FAILED = 1
+
+app = typer.Typer(
+    name="samcast",
+    help="Atomic multicast: one order of messages that survives failures.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+app.command("sim", context_settings=sim.CONTEXT, add_help_option=False)(sim.run)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"samcast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    try:
+        app()
+    except SamcastError as error:
+        print(f"samcast: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_FAILED) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,605 @@
+"""The commit server: keeps the order, votes, and may be elected to sequence (GRP-06, 07, 21).
+
+It accepts entries of the epoch whose log it holds, never below what it promised, and acknowledges
+what is durable. Its committed prefix is folded into the core state, from which it answers proposals
+and questions. `election` and `sequencer` are its two other hats, each with a state of its own.
+
+A server whose disk is new (lost, replaced, restored, cloned) is a learner: it promises and
+acknowledges nothing until a committed configuration lists its new uuid. One whose journal rotted
+promises with `unknown_from`, acknowledges nothing, and is whole again after an install.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from samcast.group.core import Core, state_hash
+from samcast.group.election import Election
+from samcast.group.installing import Install, Installing
+from samcast.group.order_log import OrderLog
+from samcast.group.order_queries import OrderQueries
+from samcast.group.sequencer import Sequencer
+from samcast.group.settings import GroupSettings
+from samcast.group.storage import (
+    OrderRecovery,
+    Replayed,
+    RewriteOrder,
+    StoreOrder,
+    StoreSnapshot,
+    StoreVote,
+    replay,
+)
+from samcast.machine.ports import (
+    Chance,
+    Effect,
+    Event,
+    NodeId,
+    Received,
+    Send,
+    Stored,
+    Ticked,
+    Warn,
+)
+from samcast.machine.quorum import lists
+from samcast.wire.batch import Batch
+from samcast.wire.group import (
+    Commit,
+    CommitAck,
+    CommitSubmit,
+    Control,
+    DataReport,
+    HeadRequest,
+    Heartbeat,
+    Join,
+    LogReply,
+    LogRequest,
+    Moved,
+    NumberRequest,
+    OrderRequest,
+    PreVote,
+    PreVoteReply,
+    Promise,
+    Propose,
+    Refusal,
+    Seal,
+    SnapshotReply,
+    SnapshotRequest,
+    Start,
+    StartReply,
+)
+from samcast.wire.order import (
+    EPOCH_NONE,
+    HASH_NONE,
+    ROLE_COMMIT,
+    AnyEntry,
+    Configuration,
+    Epoch,
+    same_rank,
+)
+from samcast.wire.records import (
+    AnyRecord,
+    BaseRecord,
+    CancelRecord,
+    EntriesRecord,
+    InstalledRecord,
+    InstallRecord,
+    UnknownRecord,
+    VoteRecord,
+    encode_record,
+)
+
+Handler = Callable[[NodeId, Any, list[Effect]], None]
+
+
+class CommitServer:
+    """One commit server of a cell."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        configuration: Configuration,
+        settings: GroupSettings,
+        recovery: OrderRecovery,
+        chance: Chance,
+    ) -> None:
+        self.node = node
+        self.uuid = recovery.uuid
+        self.settings = settings
+        vote = recovery.vote
+        self.promised: Epoch = vote.promised if vote else EPOCH_NONE
+        self.log_epoch: Epoch = vote.log_epoch if vote else EPOCH_NONE
+        known = vote.configuration if vote else configuration
+        self.now_ms = 0
+        self._initial = configuration
+        replayed = replay(recovery.records, self.log_epoch, recovery.is_rotten)
+        self.core = self._recover_core(known, replayed, recovery)
+        self.configuration = known
+        self.log = replayed.log
+        self.unknown_from = replayed.unknown_from
+        self._prefix: list[AnyRecord] = []
+        if replayed.is_installed_unsaid:
+            self._prefix = [InstalledRecord(self.log_epoch)]
+        elif replayed.has_open_install:
+            self._prefix = [CancelRecord()]
+        self.durable_length = self._length_written = self.log.length
+        self.vote_durable = self.promised
+        self._token = 0
+        self._waiting: deque[tuple[int, Callable[[list[Effect]], None]]] = deque()
+        self._accepted = False  # something was appended in this turn
+        self._ack_to: NodeId | None = None  # a sequencer that must hear where we are
+        self._is_behind = False
+        self.snapshot_index, self.snapshot_hash = 0, HASH_NONE
+        self._snapshots: dict[int, bytes] = {}
+        for state in recovery.snapshots:
+            core = Core.decode(state, settings)
+            self._snapshots[core.index] = state
+            if core.index > self.snapshot_index:
+                self.snapshot_index, self.snapshot_hash = core.index, state_hash(state)
+        self._join_due_ms = 0
+        self._chance = chance
+        self.installing = Installing(self)
+        self.queries = OrderQueries(self)
+        self.election = Election(self, chance)
+        self.sequencer: Sequencer | None = None
+        self._handlers = self._make_handlers()
+
+    def _recover_core(
+        self, known: Configuration, replayed: Replayed, recovery: OrderRecovery
+    ) -> Core:
+        """The fold at the log's base. Without its snapshot, what is above the base is no use."""
+        core = Core(self._initial, self.settings)
+        for state in recovery.snapshots:
+            candidate = Core.decode(state, self.settings)
+            if core.index < candidate.index <= max(replayed.log.length, replayed.log.base):
+                core = candidate
+        if core.index < replayed.log.base:
+            replayed.log = OrderLog(core.index, core.hash)
+            replayed.unknown_from = core.index + 1
+        elif replayed.log.hash_at(core.index) != core.hash:
+            # A snapshot ahead of what rot left of the log: it is decided, the log starts there.
+            replayed.log = OrderLog(core.index, core.hash)
+        return core
+
+    def _make_handlers(self) -> dict[type[Control], Handler]:
+        return {
+            Seal: self._on_seal,
+            Start: self.installing.on_start,
+            SnapshotReply: self.installing.on_snapshot_reply,
+            CommitSubmit: self._on_submit,
+            Commit: self._on_commit,
+            Heartbeat: self._on_heartbeat,
+            Refusal: self._on_refusal,
+            Moved: self._on_moved,
+            PreVote: self.election.on_pre_vote,
+            PreVoteReply: self.election.on_pre_vote_reply,
+            Promise: self.election.on_promise,
+            LogReply: self.election.on_log_reply,
+            LogRequest: self.queries.on_log_request,
+            OrderRequest: self.queries.on_order_request,
+            NumberRequest: self.queries.on_number_request,
+            HeadRequest: self.queries.on_head_request,
+            SnapshotRequest: self.queries.on_snapshot_request,
+            Propose: self.queries.on_propose,
+            DataReport: self._to_sequencer(Sequencer.on_data_report),
+            CommitAck: self._to_sequencer(Sequencer.on_commit_ack),
+            StartReply: self._to_sequencer(Sequencer.on_start_reply),
+            Join: self._on_join,
+        }
+
+    def _to_sequencer(self, handler: Callable[..., None]) -> Handler:
+        def deliver(sender: NodeId, message: Control, out: list[Effect]) -> None:
+            if self.sequencer is not None:
+                handler(self.sequencer, sender, message, out)
+
+        return deliver
+
+    # the door
+
+    def step(self, events: Sequence[Event]) -> list[Effect]:
+        """Take everything that arrived in one turn; what can be joined is said once at its end."""
+        out: list[Effect] = []
+        handler_of = self._handlers.get
+        for event in events:
+            if type(event) is Received:
+                message = event.message
+                handler = handler_of(type(message))  # type: ignore[arg-type]
+                if handler is not None:
+                    handler(event.sender, message, out)
+                elif type(message) is not Batch:
+                    out.append(Warn("misdirected", f"{type(message).__name__} {event.sender}"))
+            elif type(event) is Stored:
+                self._on_stored(event.token, out)
+            elif type(event) is Ticked:
+                self.now_ms = event.now_ms
+        self._on_drained(out)
+        self._check_invariants()
+        return out
+
+    def due_ms(self) -> int:
+        """The next deadline of any of its hats."""
+        due = self.election.due_ms()
+        if self.is_learner:
+            due = min(due, self._join_due_ms)
+        if self.sequencer is not None:
+            due = min(due, self.sequencer.due_ms())
+        return due
+
+    def _on_drained(self, out: list[Effect]) -> None:
+        if self.sequencer is not None:
+            self.sequencer.on_drained(out)
+        self._store_accepted(out)
+        if self.core.truncated > self.log.base:
+            self._truncate(self.core.truncated, out)
+        if self._ack_to is not None:
+            self._ack(self._ack_to, out)
+        self._ack_to = None
+        if self.is_learner and self.now_ms >= self._join_due_ms:
+            self._ask_to_join(out)
+        self.election.on_drained(out)
+
+    def _check_invariants(self) -> None:
+        assert self.durable_length <= self.log.length
+        assert self.core.index <= self.log.length
+        assert self.log.base <= self.core.index
+
+    # who we are
+
+    @property
+    def is_learner(self) -> bool:
+        """Our disk is not (yet) the one that the configuration lists."""
+        return not lists(self.configuration, self.node, self.uuid, ROLE_COMMIT)
+
+    def may_vote(self) -> bool:
+        """Learners keep out of every quorum."""
+        return not self.is_learner
+
+    def store(self, effect: Callable[[int], Effect], then: Callable[[list[Effect]], None]) -> Effect:
+        """Number a store and remember what to do when it is durable."""
+        self._token += 1
+        self._waiting.append((self._token, then))
+        return effect(self._token)
+
+    def _on_stored(self, token: int, out: list[Effect]) -> None:
+        while self._waiting and self._waiting[0][0] <= token:
+            self._waiting.popleft()[1](out)
+
+    # promises
+
+    def _on_seal(self, sender: NodeId, seal: Seal, out: list[Effect]) -> None:
+        if seal.configuration != self.configuration.number or not self.may_vote():
+            if seal.configuration < self.configuration.number:
+                out.append(Send(sender, Moved(self.configuration)))
+            return
+        if seal.epoch < self.promised or (
+            same_rank(seal.epoch, self.promised) and seal.epoch != self.promised
+        ):
+            out.append(Send(sender, Refusal(seal.epoch, self.promised, self.configuration)))
+            return
+        if seal.epoch == self.promised:
+            if self.vote_durable == seal.epoch:
+                self.send_promise(sender, out)
+            return
+        self.promise(seal.epoch, out)
+        self.save_vote(lambda o: self._promised(sender, seal.epoch, o), out)
+
+    def promise(self, epoch: Epoch, out: list[Effect]) -> None:
+        """Refuse everything below this epoch from now on."""
+        self.promised = epoch
+        self.election.on_epoch_seen(epoch)
+        if self.sequencer is not None and self.sequencer.epoch != epoch:
+            self.sequencer = None
+
+    def save_vote(
+        self,
+        then: Callable[[list[Effect]], None],
+        out: list[Effect],
+        log_epoch: Epoch | None = None,
+    ) -> None:
+        """Make promise, log epoch (by default the present one) and configuration durable."""
+        promised = self.promised
+        record = encode_record(
+            VoteRecord(promised, log_epoch or self.log_epoch, self.configuration)
+        )
+
+        def stored(o: list[Effect]) -> None:
+            self.vote_durable = promised
+            then(o)
+
+        out.append(self.store(lambda token: StoreVote(token, record), stored))
+
+    def _promised(self, sender: NodeId, epoch: Epoch, out: list[Effect]) -> None:
+        if self.promised == epoch:
+            self.send_promise(sender, out)
+
+    def send_promise(self, to: NodeId, out: list[Effect]) -> None:
+        """Say what log we have; the fence is already on disk."""
+        promise = Promise(
+            self.configuration.number,
+            self.promised,
+            self.uuid,
+            self.log_epoch,
+            self.log.length,
+            self.log.base,
+            self.unknown_from,
+            self.log.landmarks(),
+        )
+        out.append(Send(to, promise))
+
+    # accepting
+
+    def _on_submit(self, sender: NodeId, submit: CommitSubmit, out: list[Effect]) -> None:
+        if submit.configuration != self.configuration.number:
+            if submit.configuration < self.configuration.number:
+                out.append(Send(sender, Moved(self.configuration)))
+            return
+        if submit.epoch < self.promised:
+            out.append(Send(sender, Refusal(submit.epoch, self.promised, self.configuration)))
+            return
+        self.election.on_sequencer_heard(submit.epoch)
+        if submit.epoch != self.log_epoch or self.unknown_from or not self.may_vote():
+            self.ask_for_start(sender, submit.epoch, out)
+            return
+        self._accept(sender, submit)
+        self.on_claim(submit.epoch, submit.committed, submit.committed_hash, out)
+
+    def ask_for_start(self, sequencer: NodeId, epoch: Epoch, out: list[Effect]) -> None:
+        """Tell a sequencer whose log we don't have how far ours agrees with whatever it has."""
+        if self.may_vote() and not self.installing.is_busy(epoch):
+            out.append(Send(sequencer, self.start_reply(epoch, is_started=False)))
+
+    def start_reply(self, epoch: Epoch, *, is_started: bool) -> StartReply:
+        """Where we stand in an install."""
+        return StartReply(
+            self.configuration.number,
+            epoch,
+            self.uuid,
+            is_started,
+            self.installing.received(epoch),
+            self.durable_length,
+            self.log.landmarks(),
+        )
+
+    def _accept(self, sender: NodeId, submit: CommitSubmit) -> None:
+        skip = self.log.length + 1 - submit.index_first
+        if skip < 0:
+            self._is_behind = True  # A hole: say where we are, the sequencer sends it again.
+            self._ack_to = sender
+        elif len(submit.entries) > skip:
+            self.log.extend(submit.entries[skip:])
+            self._accepted = True
+        else:
+            self._ack_to = sender  # All known: the acknowledgement may have been lost.
+
+    def _store_accepted(self, out: list[Effect]) -> None:
+        """One group write for all that was appended in this turn."""
+        if not self._accepted:
+            return
+        self._accepted = False
+        first = self._length_written + 1
+        entries = tuple(self.log.slice(first, self.log.length - first + 1))
+        epoch, length = self.log_epoch, self.log.length
+        self._length_written = length
+        records = [*self._prefix, *self._entry_records(first, entries)]
+        self._prefix = []
+        encoded = tuple(encode_record(r) for r in records)
+        out.append(
+            self.store(
+                lambda token: StoreOrder(token, encoded), lambda o: self._stored(epoch, length, o)
+            )
+        )
+
+    def _entry_records(self, first: int, entries: tuple[AnyEntry, ...]) -> list[AnyRecord]:
+        """Entries in records small enough for any journal segment."""
+        most = self.settings.entries_per_record_max
+        return [
+            EntriesRecord(first + at, entries[at : at + most])
+            for at in range(0, len(entries), most)
+        ]
+
+    def _stored(self, epoch: Epoch, length: int, out: list[Effect]) -> None:
+        if epoch != self.log_epoch:
+            return  # Another install has replaced it since.
+        self.durable_length = max(self.durable_length, min(length, self.log.length))
+        self._ack(epoch[1], out)
+
+    def _ack(self, sequencer: NodeId, out: list[Effect]) -> None:
+        if self.promised > self.log_epoch or self.unknown_from or not self.may_vote():
+            return
+        ack = CommitAck(
+            self.configuration.number,
+            self.log_epoch,
+            self.uuid,
+            self.durable_length,
+            self._is_behind,
+            self.snapshot_index,
+            self.snapshot_hash,
+        )
+        self._is_behind = False
+        out.append(Send(sequencer, ack))
+
+    # leading
+
+    def lead(
+        self, epoch: Epoch, log: OrderLog, promises: dict[NodeId, Promise], out: list[Effect]
+    ) -> None:
+        """We are elected, with this log."""
+        self.sequencer = Sequencer(self, epoch, log, promises, out)
+
+    def stop_leading(self) -> None:
+        """Give the lead up without a successor."""
+        self.sequencer = None
+
+    # what is committed
+
+    def _on_commit(self, sender: NodeId, commit: Commit, out: list[Effect]) -> None:
+        self._heard(sender, commit.epoch, commit.configuration, out)
+        self.on_claim(commit.epoch, commit.committed, commit.committed_hash, out)
+
+    def _on_heartbeat(self, sender: NodeId, beat: Heartbeat, out: list[Effect]) -> None:
+        self._heard(sender, beat.epoch, beat.configuration, out)
+        self.on_claim(beat.epoch, beat.committed, beat.committed_hash, out)
+        is_ours = beat.configuration == self.configuration.number and beat.epoch >= self.promised
+        if not is_ours:
+            return
+        if beat.epoch != self.log_epoch or self.unknown_from:
+            self.ask_for_start(sender, beat.epoch, out)
+        else:
+            self._is_behind = self._is_behind or beat.committed > self.log.length
+            self._ack_to = sender
+
+    def _heard(
+        self, sender: NodeId, epoch: Epoch, configuration: int, out: list[Effect]
+    ) -> None:
+        if configuration == self.configuration.number and epoch >= self.promised:
+            self.election.on_sequencer_heard(epoch)
+        elif epoch < self.promised:
+            out.append(Send(sender, Refusal(epoch, self.promised, self.configuration)))
+
+    def on_claim(self, epoch: Epoch, index: int, index_hash: bytes, out: list[Effect]) -> None:
+        """Fold what a commit claim covers of our log; another epoch's claim must match by hash."""
+        if self.committed_by_claim(epoch, index, index_hash):
+            self._fold_up_to(min(index, self.log.length), out)
+
+    def committed_by_claim(self, epoch: Epoch, index: int, index_hash: bytes) -> bool:
+        """A bare index commits nothing: the claim must be about the very log that we hold."""
+        return epoch == self.log_epoch or self.log.hash_at(index) == index_hash
+
+    def _fold_up_to(self, index: int, out: list[Effect]) -> None:
+        core, log = self.core, self.log
+        while core.index < index:
+            at = core.index + 1
+            entry = log.entry(at)
+            core.apply(entry, log.hash_at(at))
+            self.queries.note(at, entry, core, out)
+            if core.configuration.number > self.configuration.number:
+                self.adopt_configuration(core.configuration, out)
+            if core.index % self.settings.snapshot_interval == 0:
+                self._snapshot(out)
+
+    def _snapshot(self, out: list[Effect]) -> None:
+        index, state = self.core.index, self.core.encode()
+
+        def stored(o: list[Effect]) -> None:
+            self._snapshots[index] = state
+            for old in sorted(self._snapshots)[:-2]:
+                del self._snapshots[old]
+            if index > self.snapshot_index:
+                self.snapshot_index, self.snapshot_hash = index, state_hash(state)
+
+        out.append(self.store(lambda token: StoreSnapshot(token, index, state), stored))
+
+    def snapshot(self, index: int) -> tuple[int, bytes] | None:
+        """A durable core snapshot: the one asked for, or the newest (0)."""
+        index = index or self.snapshot_index
+        state = self._snapshots.get(index)
+        return None if state is None else (index, state)
+
+    def keep_snapshot(self, index: int, state: bytes) -> None:
+        """A snapshot that came from a peer is on our disk now."""
+        self._snapshots[index] = state
+        if index > self.snapshot_index:
+            self.snapshot_index, self.snapshot_hash = index, state_hash(state)
+
+    def _truncate(self, index: int, out: list[Effect]) -> None:
+        """Entries up to a committed truncation may go: rewrite the journal without them."""
+        if self.installing.is_writing or self.unknown_from or index not in self._snapshots:
+            return  # A later turn tries again.
+        self.log.drop(index)
+        self.queries.forget_below(index)
+        if self.sequencer is not None:
+            self.sequencer.drop_below(index)
+        base_hash = self.log.hash_at(index)
+        assert base_hash is not None
+        records: list[AnyRecord] = [BaseRecord(index, base_hash, self.log_epoch)]
+        if self.log.length > index:
+            entries = tuple(self.log.slice(index + 1, self.log.length - index))
+            records += self._entry_records(index + 1, entries)
+        epoch, length = self.log_epoch, self.log.length
+        self._prefix = []
+        self._length_written = length
+        encoded = tuple(encode_record(r) for r in records)
+        out.append(
+            self.store(
+                lambda token: RewriteOrder(token, encoded), lambda o: self._stored(epoch, length, o)
+            )
+        )
+
+    # installs, done by `installing`
+
+    def write_install(
+        self, install: Install, then: Callable[[list[Effect]], None], out: list[Effect]
+    ) -> None:
+        """Put a new end of the log on disk without letting it take effect yet."""
+        records: list[AnyRecord] = [InstallRecord(install.epoch, install.base, install.base_hash)]
+        records += self._entry_records(install.base + 1, tuple(install.entries))
+        self._store_accepted(out)
+        if not self.unknown_from:
+            encoded = tuple(encode_record(r) for r in [*self._prefix, *records])
+            self._prefix = []
+            out.append(self.store(lambda token: StoreOrder(token, encoded), then))
+            return
+        base_hash = self.log.hash_at(self.log.base)
+        assert base_hash is not None
+        before: list[AnyRecord] = [BaseRecord(self.log.base, base_hash, self.log_epoch)]
+        if self.log.length > self.log.base:
+            kept = tuple(self.log.slice(self.log.base + 1, self.log.length - self.log.base))
+            before += self._entry_records(self.log.base + 1, kept)
+        before.append(UnknownRecord(self.unknown_from))
+        encoded = tuple(encode_record(r) for r in [*before, *records])
+        self._prefix = []
+        out.append(self.store(lambda token: RewriteOrder(token, encoded), then))
+
+    def switch_log(self, install: Install) -> None:
+        """The install is durable, log epoch included: from now on this is our log."""
+        self.log = install.log
+        if install.core is not None and install.core.index > self.core.index:
+            self.core = install.core
+        self.queries.forget_below(self.log.base)
+        self.log_epoch = install.epoch
+        self.unknown_from = 0
+        self.durable_length = self._length_written = self.log.length
+        self._accepted = False
+        self._prefix = [InstalledRecord(install.epoch)]
+
+    def cancel_install(self) -> None:
+        """What `write_install` put on disk must never take effect."""
+        self._prefix = [CancelRecord()]
+
+    # configuration
+
+    def _on_refusal(self, sender: NodeId, refusal: Refusal, out: list[Effect]) -> None:
+        self.election.on_epoch_seen(refusal.promised)
+        if refusal.configuration.number > self.configuration.number:
+            self.adopt_configuration(refusal.configuration, out)
+        sequencer = self.sequencer
+        if sequencer is not None and refusal.promised > sequencer.epoch:
+            self.sequencer = None  # Somebody promised a higher epoch: we must stop numbering.
+
+    def _on_moved(self, sender: NodeId, moved: Moved, out: list[Effect]) -> None:
+        if moved.configuration.number > self.configuration.number:
+            self.adopt_configuration(moved.configuration, out)
+
+    def adopt_configuration(self, configuration: Configuration, out: list[Effect]) -> None:
+        """A committed configuration is in force; whoever leads in an older one stops."""
+        self.configuration = configuration
+        if self.sequencer is not None:
+            self.sequencer = None
+            self.election.stand_at_once()
+        self.save_vote(lambda o: None, out)
+
+    def _on_join(self, sender: NodeId, join: Join, out: list[Effect]) -> None:
+        if join.configuration < self.configuration.number:
+            out.append(Send(sender, Moved(self.configuration)))
+        elif self.sequencer is not None:
+            self.sequencer.on_join(sender, join, out)
+
+    def _ask_to_join(self, out: list[Effect]) -> None:
+        self._join_due_ms = self.now_ms + 4 * self.settings.retry_ms
+        roles = [s.roles for s in self.configuration.servers if s.node == self.node]
+        if not roles:
+            return  # Removed: there is nothing to come back to.
+        join = Join(self.node, self.uuid, self.configuration.number)
+        for server in self.configuration.servers:
+            if server.node != self.node and server.roles & ROLE_COMMIT:
+                out.append(Send(server.node, join))
+

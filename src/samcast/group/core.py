@@ -1,0 +1,346 @@
+"""The core state: a fold of the order's entries alone, equal wherever the same prefix was folded.
+
+It holds the configuration, the groups with their sender rows and floors, and the chain hash. Commit
+servers write it as a snapshot so that old entries may go; the sequencer runs a second copy over its
+whole log to decide what comes next; data servers run one to know what may be dropped.
+
+`apply` never fails: an entry that the rules refuse is a no-op, the same one everywhere.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from samcast.group.rows import Admission, GroupRows, GroupState, Row
+from samcast.group.settings import GroupSettings
+from samcast.wire.group import (
+    AbortRequest,
+    AnswerKind,
+    AnyRequest,
+    Asked,
+    DecisionRequest,
+    GroupRemovalRequest,
+    GroupRequest,
+    OpenRequest,
+    Outcome,
+    OutcomeKind,
+    SenderRemovalRequest,
+    Span,
+)
+from samcast.wire.order import (
+    CELL,
+    HASH_NONE,
+    AbortEntry,
+    AnyEntry,
+    ConfigEntry,
+    Configuration,
+    DecisionEntry,
+    Entry,
+    Epoch,
+    EPOCH_NONE,
+    EpochEntry,
+    GroupEntry,
+    GroupRemovedEntry,
+    OpenEntry,
+    RunEntry,
+    SenderRemovedEntry,
+    TruncateEntry,
+    chain_hash,
+    is_named,
+)
+
+_encode = msgspec.msgpack.Encoder().encode
+# Typed, so that a malformed snapshot is one clear error and never a strange state.
+_decode = msgspec.msgpack.Decoder(
+    tuple[int, bytes, Epoch, int, int, Configuration, list[tuple[int, GroupState]]]
+).decode
+
+
+class Core:
+    """The fold of a prefix of the log."""
+
+    def __init__(self, configuration: Configuration, settings: GroupSettings) -> None:
+        self._settings = settings
+        self.configuration = configuration
+        self.index = 0
+        self.hash = HASH_NONE
+        self.epoch: Epoch = EPOCH_NONE
+        self.truncated = 0  # entries up to here may go
+        self.group_next = 1
+        cell = GroupRows("", settings.cell_lifetime, 1, settings.sender_runs_max)
+        self.groups: dict[int, GroupRows] = {CELL: cell}
+        self.group_ids: dict[str, int] = {}
+        self._folds: dict[type[Entry], Callable[[Any], bool]] = {
+            RunEntry: self._fold_run,
+            EpochEntry: self._fold_epoch,
+            OpenEntry: self._fold_open,
+            DecisionEntry: self._fold_decision,
+            AbortEntry: self._fold_abort,
+            GroupEntry: self._fold_group,
+            GroupRemovedEntry: self._fold_group_removed,
+            SenderRemovedEntry: self._fold_sender_removed,
+            ConfigEntry: self._fold_config,
+            TruncateEntry: self._fold_truncate,
+        }
+
+    def apply(self, entry: AnyEntry, entry_hash: bytes | None = None) -> bool:
+        """Fold the next entry in; False if the rules make it a no-op."""
+        self.index += 1
+        self.hash = chain_hash(self.hash, entry) if entry_hash is None else entry_hash
+        effective = self._folds[type(entry)](entry)
+        cell = self.groups[CELL]
+        cell.head = self.index
+        cell.raise_floors()
+        return effective
+
+    def admission(
+        self, group: int, sender: bytes, incarnation: int, counter_first: int, birth: int
+    ) -> Admission:
+        """Whether a run is next in line here."""
+        rows = self.groups.get(group)
+        if rows is None or group == CELL:
+            return Admission.HOLD if group >= self.group_next else Admission.NEVER
+        return rows.admission(sender, incarnation, counter_first, birth)
+
+    def answer(self, asked: Asked) -> tuple[AnswerKind, int] | None:
+        """What is certain about a run; sound only where this fold is of a committed prefix."""
+        rows = self.groups.get(asked.group)
+        if rows is None or asked.group == CELL:
+            is_gone = asked.group < self.group_next
+            return (AnswerKind.NO_GROUP, 0) if is_gone else None
+        return rows.answer(asked)
+
+    def head(self, group: int) -> int:
+        """Highest number of a group, 0 if it isn't there."""
+        rows = self.groups.get(group)
+        return rows.head if rows is not None else 0
+
+    # folding
+
+    def _fold_run(self, entry: RunEntry) -> bool:
+        rows = self.groups.get(entry.group)
+        return rows is not None and entry.group != CELL and rows.number(entry)
+
+    def _fold_epoch(self, entry: EpochEntry) -> bool:
+        self.epoch = entry.epoch
+        return True
+
+    def can_open(self, request: OpenEntry | OpenRequest) -> bool:
+        """The rule for OPEN: above the row, after what it says, and not from a life before."""
+        rows = self.groups.get(request.scope)
+        if rows is None or rows.is_removed or not is_named(request.sender):
+            return False
+        if request.incarnation < 1:
+            return False
+        row = rows.named.get(request.sender)
+        if row is None:
+            is_fresh = request.sender not in rows.tombstones and request.birth >= rows.memory_floor
+            return is_fresh and request.after == 0 and len(rows.named) < self._settings.named_max
+        return request.incarnation > row.incarnation and request.after in (0, row.incarnation)
+
+    def _fold_open(self, entry: OpenEntry) -> bool:
+        if not self.can_open(entry):
+            return False
+        rows = self.groups[entry.scope]
+        row = rows.named.get(entry.sender)
+        if row is None:
+            row = rows.named[entry.sender] = Row(entry.incarnation)
+        row.incarnation = entry.incarnation
+        row.is_ended = False
+        row.nonce = entry.nonce
+        return True
+
+    def can_decide(self, request: DecisionEntry | DecisionRequest) -> bool:
+        """A decision is next for its owner and names groups that are there."""
+        row = self.groups[CELL].named.get(request.owner)
+        if row is None or row.is_ended:
+            return False
+        return row.incarnation == request.incarnation and row.next == request.tx
+
+    def _fold_decision(self, entry: DecisionEntry) -> bool:
+        if not self.can_decide(entry):
+            return False
+        for part in entry.parts:
+            rows = self.groups.get(part.group)
+            if rows is None or rows.is_removed or part.group == CELL:
+                return False
+            if part.number_first != rows.head + 1:
+                return False
+        spans: list[Span] = []
+        for part in entry.parts:
+            rows = self.groups[part.group]
+            count = sum(stage.count for stage in part.stages)
+            rows.head += count
+            rows.raise_floors()
+            spans.append((part.group, part.number_first, count))
+        row = self.groups[CELL].named[entry.owner]
+        row.next = entry.tx + 1
+        row.decided[entry.tx] = tuple(spans)
+        while len(row.decided) > self._settings.sender_runs_max:
+            del row.decided[next(iter(row.decided))]
+        return True
+
+    def can_abort(self, request: AbortEntry | AbortRequest) -> bool:
+        """An ABORT that still matters: its incarnation is in force and the tx undecided."""
+        row = self.groups[CELL].named.get(request.owner)
+        if row is None or row.is_ended or row.incarnation != request.incarnation:
+            return False
+        return row.next <= request.tx
+
+    def _fold_abort(self, entry: AbortEntry) -> bool:
+        if not self.can_abort(entry):
+            return False
+        self.groups[CELL].named[entry.owner].is_ended = True
+        return True
+
+    def _fold_group(self, entry: GroupEntry) -> bool:
+        if entry.group != self.group_next or entry.name in self.group_ids:
+            return False
+        self.groups[entry.group] = GroupRows(
+            entry.name, entry.lifetime, entry.senders_max, self._settings.sender_runs_max
+        )
+        self.group_ids[entry.name] = entry.group
+        self.group_next += 1
+        return True
+
+    def _fold_group_removed(self, entry: GroupRemovedEntry) -> bool:
+        rows = self.groups.get(entry.group)
+        if rows is None or rows.is_removed or entry.group == CELL:
+            return False
+        rows.is_removed = True
+        rows.unnamed.clear()
+        rows.named.clear()
+        del self.group_ids[rows.name]
+        return True
+
+    def _fold_sender_removed(self, entry: SenderRemovedEntry) -> bool:
+        rows = self.groups.get(entry.scope)
+        if rows is None or rows.named.pop(entry.sender, None) is None:
+            return False
+        rows.tombstones[entry.sender] = rows.head
+        return True
+
+    def _fold_config(self, entry: ConfigEntry) -> bool:
+        if entry.configuration.number != self.configuration.number + 1:
+            return False
+        self.configuration = entry.configuration
+        return True
+
+    def _fold_truncate(self, entry: TruncateEntry) -> bool:
+        if not self.truncated < entry.index < self.index:
+            return False
+        self.truncated = entry.index
+        return True
+
+    # proposals
+
+    def outcome(self, nonce: int, request: AnyRequest) -> Outcome | None:
+        """What became of a proposal; None: it may still take effect, let the sequencer see it."""
+        if type(request) is OpenRequest:
+            return self._open_outcome(nonce, request)
+        if type(request) is DecisionRequest:
+            return self._tx_outcome(nonce, request)
+        if type(request) is AbortRequest:
+            outcome = self._tx_outcome(nonce, request)
+            is_done = outcome is not None and outcome.kind is OutcomeKind.ABORTED
+            return Outcome(nonce, OutcomeKind.DONE) if is_done else outcome
+        if type(request) is GroupRequest:
+            group = self.group_ids.get(request.name)
+            return None if group is None else Outcome(nonce, OutcomeKind.GROUP, group)
+        if type(request) is GroupRemovalRequest:
+            rows = self.groups.get(request.group)
+            is_done = rows.is_removed if rows else request.group < self.group_next
+            return Outcome(nonce, OutcomeKind.DONE) if is_done else None
+        assert type(request) is SenderRemovalRequest
+        rows = self.groups.get(request.scope)
+        is_done = rows is not None and request.sender in rows.tombstones
+        return Outcome(nonce, OutcomeKind.DONE) if is_done else None
+
+    def _open_outcome(self, nonce: int, request: OpenRequest) -> Outcome | None:
+        rows = self.groups.get(request.scope)
+        if rows is None or rows.is_removed:
+            is_gone = request.scope < self.group_next
+            return Outcome(nonce, OutcomeKind.REFUSED) if is_gone else None
+        if not is_named(request.sender) or request.incarnation < 1:
+            return Outcome(nonce, OutcomeKind.REFUSED)
+        row = rows.named.get(request.sender)
+        if row is None:
+            is_over = request.sender in rows.tombstones or request.birth < rows.memory_floor
+            if is_over:
+                return Outcome(nonce, OutcomeKind.REMOVED)
+            is_full = len(rows.named) >= self._settings.named_max
+            return Outcome(nonce, OutcomeKind.REFUSED) if is_full else None
+        if row.nonce == request.nonce and row.incarnation == request.incarnation:
+            runs = tuple((c, *run) for c, run in row.runs.items())
+            return Outcome(nonce, OutcomeKind.OPENED, row.next, runs)
+        if self.can_open(request):
+            return None
+        return Outcome(nonce, OutcomeKind.FENCED, row.incarnation)
+
+    def _tx_outcome(self, nonce: int, request: DecisionRequest | AbortRequest) -> Outcome | None:
+        cell = self.groups[CELL]
+        row = cell.named.get(request.owner)
+        if row is None:
+            is_removed = request.owner in cell.tombstones or not is_named(request.owner)
+            return Outcome(nonce, OutcomeKind.REMOVED) if is_removed else None
+        if request.incarnation < row.incarnation:
+            return Outcome(nonce, OutcomeKind.FENCED, row.incarnation)
+        if request.incarnation > row.incarnation:
+            return None
+        if request.tx < row.next:
+            spans = row.decided.get(request.tx)
+            if spans is None:
+                return Outcome(nonce, OutcomeKind.CONFIRMED)
+            return Outcome(nonce, OutcomeKind.DECIDED, 0, (), spans)
+        return Outcome(nonce, OutcomeKind.ABORTED) if row.is_ended else None
+
+    def may_drop_stage(self, owner: bytes, incarnation: int, tx: int, birth: int) -> bool:
+        """Whether an undecided stage can never be decided (this fold being a committed prefix)."""
+        cell = self.groups[CELL]
+        row = cell.named.get(owner)
+        if row is None:
+            return owner in cell.tombstones or birth < cell.memory_floor
+        if row.incarnation != incarnation:
+            return row.incarnation > incarnation
+        return row.is_ended or row.next > tx
+
+    # snapshots
+
+    def encode(self) -> bytes:
+        """The whole state; equal states give equal bytes."""
+        return _encode(
+            [
+                self.index,
+                self.hash,
+                self.epoch,
+                self.truncated,
+                self.group_next,
+                self.configuration,
+                [(g, rows.state()) for g, rows in self.groups.items()],
+            ]
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, settings: GroupSettings) -> "Core":
+        """The state again. The bytes must have been checked by their hash or checksum."""
+        index, hash_, epoch, truncated, group_next, configuration, groups = _decode(data)
+        core = cls(configuration, settings)
+        core.index, core.hash, core.truncated, core.group_next = index, hash_, truncated, group_next
+        core.epoch = epoch
+        runs_max = settings.sender_runs_max
+        core.groups = {g: GroupRows.of_state(state, runs_max) for g, state in groups}
+        core.group_ids = {
+            r.name: g for g, r in core.groups.items() if g != CELL and not r.is_removed
+        }
+        return core
+
+    def copy(self) -> "Core":
+        """An independent state, equal to this one."""
+        return Core.decode(self.encode(), self._settings)
+
+
+def state_hash(state: bytes) -> bytes:
+    """By which servers compare snapshots at the same index."""
+    return blake2b(state, digest_size=32, person=b"samcast-core").digest()

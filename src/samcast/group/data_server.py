@@ -1,0 +1,554 @@
+"""The data server: keeps payloads, reports them, and serves them to whoever lacks them (GRP-01, 02).
+
+It stores a run, and reports it to the sequencer once it is durable; it repeats reports of what is
+not numbered, and all of them in each new epoch. It follows the committed log, so that it knows which
+number each payload got, answers retransmissions, fetches from its peers what it lacks, and drops
+only what can never be numbered: born below the floor, or a stage that no decision can name any more.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from samcast.group.follower import Follower
+from samcast.group.payloads import Held, Numbered, Unnumbered
+from samcast.group.rows import answer_of
+from samcast.group.settings import GroupSettings
+from samcast.group.storage import (
+    BatchKey,
+    DataRecovery,
+    DropBatch,
+    Filled,
+    Freed,
+    Rotted,
+    SendStored,
+    StoreBatch,
+    StoreMarks,
+)
+from samcast.machine.ports import (
+    Effect,
+    Event,
+    NodeId,
+    Received,
+    Send,
+    Stored,
+    Ticked,
+    Warn,
+)
+from samcast.machine.quorum import servers_with
+from samcast.wire.batch import Batch, decode_batch, encode_batch
+from samcast.wire.errors import WireError
+from samcast.wire.group import (
+    Answer,
+    AnswerKind,
+    Answers,
+    Asked,
+    Commit,
+    CommitSubmit,
+    Control,
+    DataReport,
+    FetchPlease,
+    Head,
+    HeadRequest,
+    Heartbeat,
+    OrderReply,
+    PayloadRequest,
+    Repair,
+    Reported,
+    RunKey,
+    SnapshotReply,
+    StageKey,
+)
+from samcast.wire.order import (
+    CELL,
+    EPOCH_NONE,
+    ROLE_DATA,
+    AbortEntry,
+    AnyEntry,
+    Configuration,
+    DecisionEntry,
+    Epoch,
+    GroupRemovedEntry,
+    OpenEntry,
+    RunEntry,
+    SenderRemovedEntry,
+    is_named,
+)
+from samcast.wire.records import MarkRecord, encode_record
+
+Handler = Callable[[NodeId, Any, list[Effect]], None]
+
+
+class DataServer:
+    """One data server of a cell."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        configuration: Configuration,
+        settings: GroupSettings,
+        recovery: DataRecovery,
+    ) -> None:
+        self.node = node
+        self.uuid = recovery.uuid
+        self._settings = settings
+        self._now_ms = 0
+        self.follower = Follower(node, configuration, settings)
+        self.unnumbered = Unnumbered()
+        self.numbered = Numbered()
+        self._token = 0
+        self._writing: dict[int, BatchKey] = {}
+        self._report: dict[BatchKey, None] = {}  # to be reported at the end of the turn
+        self._answers: dict[NodeId, list[Answer]] = {}
+        self._marks: list[tuple[BatchKey, int]] = []
+        self._marks_writing: dict[int, int] = {}  # token -> index that is marked with it
+        self.applied = 0  # everything up to this index is held here and marked, durably
+        self._applied_told = 0
+        self._epoch: Epoch = EPOCH_NONE
+        self._is_full = False
+        self._repair_due_ms = 0
+        self._repair_turn = node
+        self._recover(recovery)
+        self._handlers: dict[type, Handler] = {
+            Batch: self._on_batch,
+            Commit: self._on_claim,
+            Heartbeat: self._on_claim,
+            CommitSubmit: self._on_submit,
+            OrderReply: self._on_order_reply,
+            SnapshotReply: self._on_snapshot_reply,
+            FetchPlease: self._on_fetch_please,
+            PayloadRequest: self._on_payload_request,
+            Repair: self._on_repair,
+            HeadRequest: self._on_head_request,
+        }
+
+    def _recover(self, recovery: DataRecovery) -> None:
+        marks = dict(recovery.marks)
+        for found in recovery.batches:
+            number = marks.get(found.key)
+            if number is not None:
+                self.numbered.add(found.key, number, found.count, found.digest)
+                continue
+            held = Held(found.count, found.birth, found.digest)
+            held.is_durable = True
+            self.unnumbered.add(found.key, held)
+
+    # the door
+
+    def step(self, events: Sequence[Event]) -> list[Effect]:
+        """Take everything that arrived in one turn; reports and answers are said once, at its end."""
+        out: list[Effect] = []
+        handler_of = self._handlers.get
+        for event in events:
+            if type(event) is Received:
+                message = event.message
+                handler = handler_of(type(message))
+                if handler is not None:
+                    handler(event.sender, message, out)
+                elif isinstance(message, Control):
+                    out.append(Warn("misdirected", f"{type(message).__name__} {event.sender}"))
+            elif type(event) is Stored:
+                self._on_stored(event.token)
+            elif type(event) is Ticked:
+                self._now_ms = event.now_ms
+            elif type(event) is Rotted:
+                self._on_rotted(event.key)
+            elif type(event) is Filled or type(event) is Freed:
+                self._is_full = type(event) is Filled
+        self._on_drained(out)
+        return out
+
+    def due_ms(self) -> int:
+        """The next report, repair or question."""
+        due = min(self.follower.due_ms(), self.unnumbered.due_ms())
+        if not self.numbered.is_whole:
+            due = min(due, self._repair_due_ms)
+        return max(due, self._now_ms + 1)
+
+    def _on_drained(self, out: list[Effect]) -> None:
+        if self.follower.epoch > self._epoch:
+            self._epoch = self.follower.epoch
+            for key in self.unnumbered.keys():  # a new sequencer knows nothing of them
+                self._report_if_durable(key)
+        self.follower.on_tick(self._now_ms, out)
+        for key in self.unnumbered.due(self._now_ms):
+            self._report_if_durable(key)
+        self._repair_own(out)
+        self._store_marks(out)
+        self._send_reports(out)
+        self._send_answers(out)
+
+    def _report_if_durable(self, key: BatchKey) -> None:
+        held = self.unnumbered.get(key)
+        if held is not None and held.is_durable:
+            self._report[key] = None
+
+    # payloads coming in
+
+    def _on_batch(self, sender: NodeId, batch: Batch, out: list[Effect]) -> None:
+        key = key_of(batch)
+        if batch.stage:
+            self._on_stage(sender, key, batch, out)
+            return
+        asked = asked_of(batch)
+        answer = self.follower.core.answer(asked)
+        if answer is not None:
+            self._answer(sender, answer_of(asked, *answer))
+            is_lacking = answer[0] is AnswerKind.NUMBER and key not in self.numbered
+            if is_lacking and not self._is_full:
+                self._store_numbered(key, batch, answer[1], out)
+            return
+        held = self.unnumbered.get(key)
+        if held is not None:
+            if held.digest != batch.digest:
+                out.append(Warn("run-conflict", f"{sender}: {key} has two contents"))
+                return
+            held.origin = sender
+            held.confirmed_below = max(held.confirmed_below, batch.confirmed_below)
+            return
+        if self.unnumbered.overlaps(key, batch.count):
+            out.append(Warn("run-overlap", f"{sender}: {key} overlaps another run"))
+            return
+        if not self._has_room(batch):
+            out.append(Warn("data-full", f"{len(self.unnumbered)} runs wait for a number"))
+            return
+        self._store(sender, key, batch, out)
+
+    def _has_room(self, batch: Batch, is_fetch: bool = False) -> bool:
+        """First transmissions stop at the bound; what others wait for goes on into the reserve."""
+        if self._is_full:
+            return False
+        count = len(self.unnumbered)
+        if count < self._settings.held_runs_max:
+            return True
+        rows = self.follower.core.groups.get(batch.group)
+        row = rows.row(batch.sender) if rows is not None else None
+        is_next = batch.counter_first == (row.next if row is not None else 1)
+        room = self._settings.held_runs_max + self._settings.held_runs_reserve
+        return (is_next or is_fetch) and count < room
+
+    def _on_stage(self, sender: NodeId, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
+        if key in self.numbered:
+            return
+        lacking_at = self.numbered.expects(key, batch.digest)
+        if lacking_at and not self._is_full:
+            self._store_numbered(key, batch, lacking_at, out)
+            return
+        if self._may_drop_stage(key, batch.birth):
+            return
+        held = self.unnumbered.get(key)
+        if held is not None:
+            if held.digest != batch.digest:
+                out.append(Warn("stage-conflict", f"{sender}: {key} has two contents"))
+            return
+        if not is_named(batch.sender) or not self._has_room(batch, is_fetch=True):
+            out.append(Warn("stage-refused", f"{sender}: no room, or an owner without a name"))
+            return
+        self._store(sender, key, batch, out)
+
+    def _may_drop_stage(self, key: BatchKey, birth: int) -> bool:
+        """By our fold of a contiguous committed prefix, never by a clock or a proposal."""
+        return self.follower.core.may_drop_stage(key[1], key[2], key[3], birth)
+
+    def _store(self, sender: NodeId, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
+        held = Held(batch.count, batch.birth, batch.digest)
+        held.origin = sender
+        held.confirmed_below = batch.confirmed_below
+        self.unnumbered.add(key, held)
+        self._write(key, batch, out)
+
+    def _write(self, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
+        self._token += 1
+        self._writing[self._token] = key
+        out.append(StoreBatch(self._token, key, encode_batch(batch)))
+
+    def _store_numbered(
+        self, key: BatchKey, batch: Batch, number_first: int, out: list[Effect]
+    ) -> None:
+        """A committed payload that we lacked."""
+        self.unnumbered.pop(key)
+        self.numbered.add(key, number_first, batch.count, batch.digest)
+        self._marks.append((key, number_first))
+        self._write(key, batch, out)
+
+    def _on_stored(self, token: int) -> None:
+        while self._writing and next(iter(self._writing)) <= token:
+            key = self._writing.pop(next(iter(self._writing)))
+            held = self.unnumbered.get(key)
+            if held is not None:
+                held.is_durable = True
+                self._report[key] = None
+        while self._marks_writing and next(iter(self._marks_writing)) <= token:
+            applied = self._marks_writing.pop(next(iter(self._marks_writing)))
+            self.applied = max(self.applied, applied)
+
+    # following the order
+
+    def _on_claim(self, sender: NodeId, claim: Commit | Heartbeat, out: list[Effect]) -> None:
+        committed: list[tuple[int, AnyEntry]] = []
+        self.follower.on_claim(claim, self._now_ms, committed)
+        self._apply(committed, out)
+
+    def _on_submit(self, sender: NodeId, submit: CommitSubmit, out: list[Effect]) -> None:
+        committed: list[tuple[int, AnyEntry]] = []
+        self.follower.on_submit(submit, self._now_ms, committed)
+        self._apply(committed, out)
+
+    def _on_order_reply(self, sender: NodeId, reply: OrderReply, out: list[Effect]) -> None:
+        committed: list[tuple[int, AnyEntry]] = []
+        self.follower.on_order_reply(sender, reply, self._now_ms, committed, out)
+        self._apply(committed, out)
+
+    def _on_snapshot_reply(
+        self, sender: NodeId, reply: SnapshotReply, out: list[Effect]
+    ) -> None:
+        if not self.follower.on_snapshot_reply(sender, reply, self._now_ms, out):
+            return
+        for group, rows in self.follower.core.groups.items():
+            if group != CELL:  # What came before the snapshot is fetched by number.
+                self.numbered.lack_span(group, 1, rows.head + 1)
+                self._drop_expired(group, out)
+        for owner in self.unnumbered.owners():
+            self._drop_stages(owner, out)
+
+    def _apply(self, committed: list[tuple[int, AnyEntry]], out: list[Effect]) -> None:
+        groups: dict[int, None] = {}
+        for _, entry in committed:
+            if type(entry) is RunEntry:
+                key = (entry.group, entry.sender, entry.incarnation, entry.counter_first, 0)
+                self._on_numbered(key, entry.count, entry.digest, entry.number_first)
+                groups[entry.group] = None
+            elif type(entry) is DecisionEntry:
+                for part in entry.parts:
+                    groups[part.group] = None
+                    number = part.number_first
+                    for ref in part.stages:
+                        key = (part.group, entry.owner, entry.incarnation, entry.tx, ref.stage)
+                        self._on_numbered(key, ref.count, ref.digest, number)
+                        number += ref.count
+                self._drop_stages(entry.owner, out)
+            elif type(entry) is AbortEntry:
+                self._drop_stages(entry.owner, out)
+            elif type(entry) is OpenEntry or type(entry) is SenderRemovedEntry:
+                self._drop_stages(entry.sender, out)
+            elif type(entry) is GroupRemovedEntry:
+                for key in self.unnumbered.of_group(entry.group):
+                    self._drop(key, out)
+        for group in groups:
+            self._drop_expired(group, out)
+
+    def _drop_expired(self, group: int, out: list[Effect]) -> None:
+        rows = self.follower.core.groups[group]
+        for key in self.unnumbered.born_below(group, rows.admission_floor()):
+            self._drop(key, out)
+
+    def _drop_stages(self, owner: bytes, out: list[Effect]) -> None:
+        for key in self.unnumbered.of_owner(owner):
+            held = self.unnumbered.get(key)
+            if held is not None and self._may_drop_stage(key, held.birth):
+                self._drop(key, out)
+
+    def _drop(self, key: BatchKey, out: list[Effect]) -> None:
+        self.unnumbered.pop(key)
+        self._report.pop(key, None)
+        out.append(DropBatch(key))
+
+    def _on_numbered(self, key: BatchKey, count: int, digest: bytes, number_first: int) -> None:
+        if key in self.numbered:
+            return
+        held = self.unnumbered.get(key)
+        self._report.pop(key, None)
+        if held is not None:
+            self.unnumbered.pop(key)
+        if held is None or held.digest != digest:
+            self.numbered.lack(key[0], number_first, count, key, digest)
+            return
+        self.numbered.add(key, number_first, count, digest)
+        self._marks.append((key, number_first))
+        if held.origin and self._is_my_turn(key):
+            answer = Answer(AnswerKind.NUMBER, *key[:4], count, number_first, digest)
+            self._answer(held.origin, answer)
+
+    def _is_my_turn(self, key: BatchKey) -> bool:
+        """One data server tells the sender at once; the others answer only if it asks again."""
+        servers = servers_with(self.follower.core.configuration, ROLE_DATA)
+        return not key[4] and servers[key[3] % len(servers)].node == self.node
+
+    # reports
+
+    def _send_reports(self, out: list[Effect]) -> None:
+        sequencer = self._epoch[1]
+        if not sequencer or (not self._report and self.applied == self._applied_told):
+            return
+        runs: list[Reported] = []
+        for key in self._report:
+            held = self.unnumbered.get(key)
+            if held is None:
+                continue
+            first_wait_ms = 2 * self._settings.retry_ms
+            held.wait_ms = min(max(2 * held.wait_ms, first_wait_ms), self._settings.retry_max_ms)
+            self.unnumbered.remind(key, held, self._now_ms + held.wait_ms)
+            runs.append(
+                Reported(
+                    *key[:4], held.count, held.birth, held.confirmed_below, held.digest, key[4]
+                )
+            )
+        self._report.clear()
+        self._applied_told = self.applied
+        number = self.follower.core.configuration.number
+        most = self._settings.entries_per_message_max
+        for at in range(0, max(1, len(runs)), most):
+            chunk = tuple(runs[at : at + most])
+            report = DataReport(number, self._epoch, self.uuid, self.applied, chunk)
+            out.append(Send(sequencer, report))
+
+    def _store_marks(self, out: list[Effect]) -> None:
+        """Put numbers beside payloads, so that they outlive the order's entries."""
+        index, is_whole = self.follower.core.index, self.numbered.is_whole
+        marking = max(self._marks_writing.values(), default=self.applied)
+        if not self._marks and not (is_whole and index > marking):
+            return
+        marks = tuple((*key, number) for key, number in self._marks)
+        self._marks.clear()
+        self._token += 1
+        # Stores become durable in order, so a mark is never durable before its payload.
+        self._marks_writing[self._token] = index if is_whole else self.applied
+        record = encode_record(MarkRecord(marks, self._marks_writing[self._token]))
+        out.append(StoreMarks(self._token, record))
+
+    # answers
+
+    def _answer(self, to: NodeId, answer: Answer) -> None:
+        self._answers.setdefault(to, []).append(answer)
+
+    def _send_answers(self, out: list[Effect]) -> None:
+        for to, answers in self._answers.items():
+            group = answers[0].group
+            head = self.follower.core.head(group)
+            out.append(Send(to, Answers(tuple(answers), group, head)))
+        self._answers.clear()
+
+    def _on_head_request(self, sender: NodeId, request: HeadRequest, out: list[Effect]) -> None:
+        if self.follower.core.index:
+            out.append(Send(sender, Head(request.group, self.follower.core.head(request.group))))
+
+    # repairs: others'
+
+    def _on_payload_request(
+        self, sender: NodeId, request: PayloadRequest, out: list[Effect]
+    ) -> None:
+        most = self._settings.repairs_per_reply_max
+        found: dict[BatchKey, int] = {}
+        for run in request.runs[:most]:
+            self._find((*run, 0), found)
+        for stage in request.stages[:most]:
+            self._find(stage, found)
+        for group, first, count in request.spans[:most]:
+            at, end = first, first + count
+            while at < end and len(found) < most:
+                here = self.numbered.at(group, at)
+                if here is None:
+                    break
+                found[here[0]] = here[1]
+                at = here[1] + here[2]
+        if found:
+            batches = tuple((number, key) for key, number in list(found.items())[:most])
+            out.append(SendStored(sender, batches))
+
+    def _find(self, key: BatchKey, found: dict[BatchKey, int]) -> None:
+        if key in self.numbered:
+            found[key] = self.numbered.number_of(key)
+            return
+        held = self.unnumbered.get(key)
+        if held is not None and held.is_durable:
+            found[key] = 0
+
+    # repairs: our own
+
+    def _on_fetch_please(self, sender: NodeId, please: FetchPlease, out: list[Effect]) -> None:
+        holders = [h for h in please.holders if h != self.node]
+        if not holders or please.epoch < self._epoch:
+            return
+        lacking_runs: list[RunKey] = [r for r in please.runs if not self._has((*r, 0))]
+        lacking_stages: list[StageKey] = [s for s in please.stages if not self._has(s)]
+        if lacking_runs or lacking_stages:
+            self._repair_turn += 1
+            holder = holders[self._repair_turn % len(holders)]
+            request = PayloadRequest(tuple(lacking_runs), tuple(lacking_stages))
+            out.append(Send(holder, request))
+
+    def _has(self, key: BatchKey) -> bool:
+        return key in self.numbered or key in self.unnumbered
+
+    def _repair_own(self, out: list[Effect]) -> None:
+        """Ask peers, in turn, for committed payloads that we lack."""
+        if self._now_ms < self._repair_due_ms or self._is_full:
+            return
+        spans = self.numbered.lacking_spans(self._settings.spans_per_request_max)
+        if not spans:
+            return
+        self._repair_due_ms = self._now_ms + self._settings.retry_ms
+        peers = [
+            s.node
+            for s in servers_with(self.follower.core.configuration, ROLE_DATA)
+            if s.node != self.node
+        ]
+        if peers:
+            self._repair_turn += 1
+            to = peers[self._repair_turn % len(peers)]
+            out.append(Send(to, PayloadRequest((), (), tuple(spans))))
+
+    def _on_repair(self, sender: NodeId, repair: Repair, out: list[Effect]) -> None:
+        if self._is_full:
+            return
+        for number_first, payload in repair.batches:
+            try:
+                batch = decode_batch(payload)
+            except WireError as error:
+                out.append(Warn("repair-malformed", f"{sender}: {error}"))
+                continue
+            key = key_of(batch)
+            if key in self.numbered:
+                continue
+            if number_first:
+                if self.numbered.wants(key, number_first, batch.digest):
+                    self._store_numbered(key, batch, number_first, out)
+            elif key not in self.unnumbered:
+                self._take_unnumbered(key, batch, out)
+
+    def _take_unnumbered(self, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
+        """What the sequencer asked us to fetch."""
+        if batch.stage and self._may_drop_stage(key, batch.birth):
+            return
+        if not batch.stage and self.follower.core.answer(asked_of(batch)) is not None:
+            return
+        is_clear = not self.unnumbered.overlaps(key, batch.count)
+        if is_clear and self._has_room(batch, is_fetch=True):
+            self._store(0, key, batch, out)
+
+    def _on_rotted(self, key: BatchKey) -> None:
+        """The disk lost a payload: it is missing, nothing worse."""
+        if key in self.numbered:
+            self.numbered.lose(key)
+            self.applied = 0
+        else:
+            self.unnumbered.pop(key)
+
+
+def key_of(batch: Batch) -> BatchKey:
+    """By what a payload is found."""
+    return (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
+
+
+def asked_of(batch: Batch) -> Asked:
+    """What a transmission asks about, apart from its payload."""
+    return Asked(
+        batch.group,
+        batch.sender,
+        batch.incarnation,
+        batch.counter_first,
+        batch.count,
+        batch.birth,
+        batch.confirmed_below,
+        batch.seen,
+        batch.digest,
+    )

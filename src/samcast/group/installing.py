@@ -1,0 +1,208 @@
+"""Installing another log on a commit server: gather its chunks, write it, then let it take effect.
+
+The new end goes to disk first, the log epoch after it, and only then is the sequencer told; a crash
+in between leaves the old log in force. Where the logs share nothing, the core snapshot at the new
+log's base is fetched before.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from samcast.group.core import Core
+from samcast.group.order_log import OrderLog
+from samcast.group.storage import StoreSnapshot
+from samcast.machine.ports import Effect, NodeId, Send, Warn
+from samcast.wire.group import Moved, Refusal, SnapshotReply, SnapshotRequest, Start
+from samcast.wire.order import AnyEntry, Epoch, same_rank
+
+if TYPE_CHECKING:
+    from samcast.group.commit_server import CommitServer
+
+
+class Install:
+    """A log on its way in."""
+
+    __slots__ = ("base", "base_hash", "core", "entries", "epoch", "log", "sequencer")
+
+    def __init__(self, start: Start, sequencer: NodeId, core: Core | None) -> None:
+        self.epoch = start.epoch
+        self.base = start.base
+        self.base_hash = start.base_hash
+        self.sequencer = sequencer
+        self.core = core  # at the base, where it had to be fetched
+        self.entries: list[AnyEntry] = []
+        self.log = OrderLog(start.base, start.base_hash)
+
+    @property
+    def length(self) -> int:
+        """Gathered up to here."""
+        return self.base + len(self.entries)
+
+
+class Installing:
+    """At most one install at a time."""
+
+    def __init__(self, server: "CommitServer") -> None:
+        self._server = server
+        self._install: Install | None = None
+        self.is_writing = False
+        self._fetching: Start | None = None
+        self._state = bytearray()
+
+    def is_busy(self, epoch: Epoch) -> bool:
+        """This epoch's log is being written: nothing to ask for."""
+        install = self._install
+        return self.is_writing and install is not None and install.epoch == epoch
+
+    def received(self, epoch: Epoch) -> int:
+        """How far this epoch's chunks have come."""
+        install = self._install
+        return install.length if install is not None and install.epoch == epoch else 0
+
+    def on_start(self, sender: NodeId, start: Start, out: list[Effect]) -> None:
+        """One chunk of the log of a new sequencer."""
+        server = self._server
+        if start.configuration.number < server.configuration.number:
+            out.append(Send(sender, Moved(server.configuration)))
+            return
+        if start.configuration.number > server.configuration.number:
+            server.adopt_configuration(start.configuration, out)
+        if not server.may_vote():
+            return
+        clash = same_rank(start.epoch, server.promised) and start.epoch != server.promised
+        if start.epoch < server.promised or clash:
+            out.append(Send(sender, Refusal(start.epoch, server.promised, server.configuration)))
+            return
+        server.election.on_sequencer_heard(start.epoch)
+        if start.epoch == server.log_epoch and not server.unknown_from:
+            out.append(Send(sender, server.start_reply(start.epoch, is_started=True)))
+            return
+        if self.is_writing or not self._begin(sender, start, out):
+            return
+        self._gather(sender, start, out)
+
+    def _begin(self, sender: NodeId, start: Start, out: list[Effect]) -> bool:
+        """Make sure that an install with this base is under way; False: not yet."""
+        install = self._install
+        if install is not None and (install.epoch, install.base) == (start.epoch, start.base):
+            return True
+        if start.base > start.length or start.index_first <= start.base:
+            out.append(Warn("start-range", f"{sender}: base {start.base}, {start.index_first}"))
+            return False
+        if self._server.log.hash_at(start.base) == start.base_hash:
+            self._install = Install(start, sender, None)
+            return True
+        self._fetch(sender, start, out)
+        return False
+
+    def _fetch(self, sender: NodeId, start: Start, out: list[Effect]) -> None:
+        """The logs share nothing above the sequencer's base: its core snapshot comes first."""
+        fetching = self._fetching
+        if fetching is None or (fetching.epoch, fetching.base) != (start.epoch, start.base):
+            self._state.clear()
+        self._fetching = start
+        out.append(Send(sender, SnapshotRequest(start.base, len(self._state))))
+
+    def on_snapshot_reply(self, sender: NodeId, reply: SnapshotReply, out: list[Effect]) -> None:
+        """A piece of the snapshot at the base."""
+        start = self._fetching
+        if start is None or reply.index != start.base or reply.offset != len(self._state):
+            return
+        if not reply.data or reply.offset + len(reply.data) > reply.total:
+            out.append(Warn("snapshot-range", f"{sender}: {reply.offset} of {reply.total}"))
+            return
+        self._state += reply.data
+        if len(self._state) < reply.total:
+            out.append(Send(sender, SnapshotRequest(start.base, len(self._state))))
+            return
+        state = bytes(self._state)
+        self._fetching = None
+        self._state.clear()
+        try:
+            core = Core.decode(state, self._server.settings)
+        except msgspec.DecodeError as error:
+            out.append(Warn("snapshot-malformed", f"{sender}: {error}"))
+            return
+        if (core.index, core.hash) != (start.base, start.base_hash):
+            out.append(Warn("snapshot-other", f"{sender} sent index {core.index}"))
+            return
+        self._keep(sender, start, core, state, out)
+
+    def _keep(
+        self, sender: NodeId, start: Start, core: Core, state: bytes, out: list[Effect]
+    ) -> None:
+        server = self._server
+
+        def stored(o: list[Effect]) -> None:
+            server.keep_snapshot(core.index, state)
+            if self.is_writing or start.epoch < server.promised:
+                return
+            self._install = Install(start, sender, core)
+            self._gather(sender, start, o)
+
+        out.append(server.store(lambda token: StoreSnapshot(token, core.index, state), stored))
+
+    def _gather(self, sender: NodeId, start: Start, out: list[Effect]) -> None:
+        install = self._install
+        assert install is not None
+        skip = install.length + 1 - start.index_first
+        if 0 <= skip < len(start.entries):
+            new = start.entries[skip:]
+            install.entries.extend(new)
+        if install.length >= start.length:
+            self._write(install, out)
+        else:
+            out.append(Send(sender, self._server.start_reply(start.epoch, is_started=False)))
+
+    def _write(self, install: Install, out: list[Effect]) -> None:
+        server = self._server
+        if server.log.hash_at(install.base) == install.base_hash:
+            log = server.log.copy()
+            log.cut(install.base)
+            install.log = log
+        install.log.extend(install.entries)
+        if not self._keeps_committed(install):
+            out.append(Warn("install-undoes-committed", f"epoch {install.epoch}"))
+            self._install = None
+            return
+        # From here on nothing of a lower epoch may be appended behind what we write.
+        if install.epoch > server.promised:
+            server.promise(install.epoch, out)
+        self.is_writing = True
+        server.write_install(install, lambda o: self._written(install, o), out)
+
+    def _keeps_committed(self, install: Install) -> bool:
+        core = self._server.core
+        if install.log.base > core.index:
+            return True  # Its snapshot is of committed entries, further than ours.
+        return install.log.hash_at(core.index) == core.hash
+
+    def _written(self, install: Install, out: list[Effect]) -> None:
+        server = self._server
+        if server.promised != install.epoch:
+            self._give_up()
+            return
+        if server.log_epoch == install.epoch:
+            self._finish(install, out)
+            return
+        server.save_vote(lambda o: self._stamped(install, o), out, install.epoch)
+
+    def _stamped(self, install: Install, out: list[Effect]) -> None:
+        if self._server.promised != install.epoch:
+            self._give_up()
+            return
+        self._finish(install, out)
+
+    def _give_up(self) -> None:
+        """A higher epoch was promised meanwhile, on the strength of the old log."""
+        self._server.cancel_install()
+        self._install = None
+        self.is_writing = False
+
+    def _finish(self, install: Install, out: list[Effect]) -> None:
+        server = self._server
+        server.switch_log(install)
+        self._install = None
+        self.is_writing = False
+        out.append(Send(install.sequencer, server.start_reply(install.epoch, is_started=True)))

@@ -1,0 +1,347 @@
+"""The member: delivers a group's messages in number order, without gaps, and repairs what it missed.
+
+It treats an entry as committed only if it came in a `Commit`, in a commit server's answer, or in a
+submit of the same epoch as a claim that covers it. A gap in the order is asked from commit servers, a
+missing payload from data servers, each in turn, many in one query; with `is_one_step`, or where the
+order's entries are gone, data servers are asked by number (GRP-08 to 11). A payload is delivered
+only if its digest is the one that was ordered.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from samcast.group.settings import GroupSettings
+from samcast.group.storage import BatchKey
+from samcast.machine.ports import Effect, Event, NodeId, Received, Send, Ticked, Warn
+from samcast.machine.quorum import servers_with
+from samcast.machine.ranges import Ranges
+from samcast.wire.batch import Batch, decode_batch
+from samcast.wire.errors import WireError
+from samcast.wire.group import (
+    Commit,
+    CommitSubmit,
+    Head,
+    HeadRequest,
+    Heartbeat,
+    NumberReply,
+    NumberRequest,
+    PayloadRequest,
+    Repair,
+    RunKey,
+    Span,
+    StageKey,
+)
+from samcast.wire.order import (
+    EPOCH_NONE,
+    ROLE_COMMIT,
+    ROLE_DATA,
+    AnyEntry,
+    ConfigEntry,
+    Configuration,
+    DecisionEntry,
+    Epoch,
+    RunEntry,
+)
+
+
+class Deliver(Effect, frozen=True, gc=False):
+    """Hand these to the application, in this order; a transaction's share is never split."""
+
+    group: int
+    runs: tuple[tuple[int, Batch], ...]  # first number, content
+
+
+class Slot:
+    """One payload's place in the order."""
+
+    __slots__ = ("count", "digest", "key")
+
+    def __init__(self, key: BatchKey, count: int, digest: bytes) -> None:
+        self.key = key
+        self.count = count
+        self.digest = digest
+
+
+class Unit:
+    """What is delivered in one step: a run, or a decision's share in this group."""
+
+    __slots__ = ("end", "slots")
+
+    def __init__(self, number_first: int, slots: list[Slot]) -> None:
+        self.slots = slots
+        self.end = number_first + sum(slot.count for slot in slots)
+
+
+class Member:
+    """One member of one group."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        configuration: Configuration,
+        settings: GroupSettings,
+        group: int,
+        number_next: int = 1,
+    ) -> None:
+        self.node = node
+        self.group = group
+        self.number_next = number_next  # the position: everything below is delivered
+        self._configuration = configuration
+        self._settings = settings
+        self._now_ms = 0
+        self._head = number_next - 1  # highest number known to be committed
+        self._units: dict[int, Unit] = {}
+        self._known = Ranges()
+        self._gone = Ranges()  # numbers whose entries no commit server has any more
+        self._payloads: dict[BatchKey, Batch] = {}
+        self._by_number: dict[int, Batch] = {}  # answers to questions by number
+        self._overheard: dict[int, AnyEntry] = {}
+        self._overheard_epoch: Epoch = EPOCH_NONE
+        self._heard_ms = 0
+        self._ask_due_ms = 0
+        self._ask_wait_ms = settings.retry_ms
+        self._turn = node
+        self._handlers: dict[type, Callable[[NodeId, Any, list[Effect]], None]] = {
+            Batch: self._on_batch,
+            Commit: self._on_commit,
+            CommitSubmit: self._on_submit,
+            Heartbeat: self._on_heartbeat,
+            Head: self._on_head,
+            NumberReply: self._on_number_reply,
+            Repair: self._on_repair,
+        }
+
+    def step(self, events: Sequence[Event]) -> list[Effect]:
+        """Take everything that arrived in one turn; what can be delivered is said once."""
+        out: list[Effect] = []
+        handler_of = self._handlers.get
+        for event in events:
+            if type(event) is Received:
+                handler = handler_of(type(event.message))
+                if handler is not None:
+                    handler(event.sender, event.message, out)
+            elif type(event) is Ticked:
+                self._now_ms = event.now_ms
+        self._deliver(out)
+        self._ask(out)
+        return out
+
+    def due_ms(self) -> int:
+        """When to ask: soon if something is missing, else after a silence."""
+        if self._head >= self.number_next:
+            return max(self._ask_due_ms, self._now_ms + 1)
+        return max(self._ask_due_ms, self._heard_ms + 2 * self._settings.suspect_ms)
+
+    # what is committed
+
+    def _on_commit(self, sender: NodeId, commit: Commit, out: list[Effect]) -> None:
+        self._heard_ms = self._now_ms
+        for entry in commit.entries:
+            self._on_committed(entry)
+        self._on_claim(commit.epoch, commit.committed)
+
+    def _on_heartbeat(self, sender: NodeId, beat: Heartbeat, out: list[Effect]) -> None:
+        self._heard_ms = self._now_ms
+        self._on_claim(beat.epoch, beat.committed)
+        for group, head in beat.heads:
+            if group == self.group:
+                self._see_head(head)
+
+    def _on_head(self, sender: NodeId, head: Head, out: list[Effect]) -> None:
+        if head.group == self.group:
+            self._heard_ms = self._now_ms
+            self._see_head(head.number)
+
+    def _see_head(self, number: int) -> None:
+        if number > self._head:
+            self._head = number
+
+    def _on_submit(self, sender: NodeId, submit: CommitSubmit, out: list[Effect]) -> None:
+        """Overheard: not committed, but worth remembering for a claim of the same epoch."""
+        if submit.epoch < self._overheard_epoch:
+            return
+        if submit.epoch > self._overheard_epoch:
+            self._overheard.clear()
+            self._overheard_epoch = submit.epoch
+        for index, entry in enumerate(submit.entries, submit.index_first):
+            if len(self._overheard) < self._settings.member_runs_max:
+                self._overheard[index] = entry
+        self._on_claim(submit.epoch, submit.committed)
+
+    def _on_claim(self, epoch: Epoch, committed: int) -> None:
+        """A claim covers what was overheard of its own epoch, and nothing else."""
+        if epoch != self._overheard_epoch:
+            return
+        for index in [i for i in self._overheard if i <= committed]:
+            self._on_committed(self._overheard.pop(index))
+
+    def _on_number_reply(self, sender: NodeId, reply: NumberReply, out: list[Effect]) -> None:
+        for entry in reply.entries:
+            self._on_committed(entry)
+        for group, first, count in reply.gone:
+            if group == self.group:
+                self._gone.add(max(first, self.number_next), first + count)
+
+    def _on_committed(self, entry: AnyEntry) -> None:
+        """Learn which payloads have which numbers."""
+        if type(entry) is RunEntry:
+            if entry.group == self.group:
+                key = (entry.group, entry.sender, entry.incarnation, entry.counter_first, 0)
+                self._add(entry.number_first, [Slot(key, entry.count, entry.digest)])
+        elif type(entry) is DecisionEntry:
+            for part in entry.parts:
+                if part.group == self.group:
+                    base = (part.group, entry.owner, entry.incarnation, entry.tx)
+                    slots = [Slot((*base, r.stage), r.count, r.digest) for r in part.stages]
+                    self._add(part.number_first, slots)
+        elif type(entry) is ConfigEntry:
+            if entry.configuration.number > self._configuration.number:
+                self._configuration = entry.configuration
+
+    def _add(self, number_first: int, slots: list[Slot]) -> None:
+        unit = Unit(number_first, slots)
+        self._see_head(unit.end - 1)
+        if number_first < self.number_next or number_first in self._units:
+            return
+        if len(self._units) < self._settings.member_runs_max or number_first == self.number_next:
+            self._units[number_first] = unit
+            self._known.add(number_first, unit.end)
+
+    # payloads
+
+    def _on_batch(self, sender: NodeId, batch: Batch, out: list[Effect]) -> None:
+        if batch.group == self.group:
+            self._keep(batch)
+
+    def _keep(self, batch: Batch) -> None:
+        key = (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
+        if key not in self._payloads and len(self._payloads) >= self._settings.member_runs_max:
+            del self._payloads[next(iter(self._payloads))]
+        self._payloads[key] = batch
+
+    def _on_repair(self, sender: NodeId, repair: Repair, out: list[Effect]) -> None:
+        for number_first, payload in repair.batches:
+            try:
+                batch = decode_batch(payload)
+            except WireError as error:
+                out.append(Warn("repair-malformed", f"{sender}: {error}"))
+                continue
+            if batch.group != self.group:
+                continue
+            self._keep(batch)
+            if number_first >= self.number_next and number_first not in self._known:
+                self._by_number[number_first] = batch
+                while len(self._by_number) > self._settings.member_runs_max:
+                    del self._by_number[next(iter(self._by_number))]
+
+    # delivering
+
+    def _deliver(self, out: list[Effect]) -> None:
+        runs: list[tuple[int, Batch]] = []
+        before = self.number_next
+        while self._deliver_next(runs):
+            pass
+        if self.number_next > before:
+            self._known.remove(0, self.number_next)
+            self._gone.remove(0, self.number_next)
+            self._ask_wait_ms = self._settings.retry_ms
+            self._ask_due_ms = self._now_ms + self._ask_wait_ms // 2
+            out.append(Deliver(self.group, tuple(runs)))
+
+    def _deliver_next(self, runs: list[tuple[int, Batch]]) -> bool:
+        number = self.number_next
+        unit = self._units.get(number)
+        if unit is None:
+            batch = self._by_number.pop(number, None)
+            if batch is None:
+                return False
+            # Numbered by a data server's own committed marks.
+            runs.append((number, batch))
+            self.number_next = number + batch.count
+            self._see_head(self.number_next - 1)
+            return True
+        found = [self._payloads.get(slot.key) for slot in unit.slots]
+        for slot, payload in zip(unit.slots, found, strict=True):
+            if payload is None:
+                return False
+            if not self.matches(slot, payload):
+                del self._payloads[slot.key]  # Not what was ordered: ask for the right one.
+                return False
+        for slot, payload in zip(unit.slots, found, strict=True):
+            assert payload is not None
+            runs.append((number, payload))
+            number += slot.count
+            self._payloads.pop(slot.key, None)
+        del self._units[self.number_next]
+        self._by_number.pop(self.number_next, None)
+        self.number_next = unit.end
+        return True
+
+    @staticmethod
+    def matches(slot: Slot, batch: Batch) -> bool:
+        """Content is what the order says, not what an id says."""
+        return batch.digest == slot.digest and batch.count == slot.count
+
+    # asking
+
+    def _ask(self, out: list[Effect]) -> None:
+        if self._now_ms < self.due_ms() and self._now_ms < self._ask_due_ms:
+            return
+        if self._head < self.number_next:
+            if self._now_ms >= self.due_ms():
+                self._wait()
+                out.append(Send(self._next(ROLE_COMMIT), HeadRequest(self.group)))
+            return
+        if self._ask_due_ms < self._heard_ms and self._ask_wait_ms == self._settings.retry_ms:
+            # A gap was just seen: what fills it may be on its way.
+            self._ask_due_ms = self._now_ms + self._ask_wait_ms // 2
+            self._ask_wait_ms += 1
+            return
+        if self._now_ms < self._ask_due_ms:
+            return
+        self._wait()
+        self._ask_for_order(out)
+        self._ask_for_payloads(out)
+
+    def _wait(self) -> None:
+        self._ask_due_ms = self._now_ms + self._ask_wait_ms
+        self._ask_wait_ms = min(2 * self._ask_wait_ms, self._settings.retry_max_ms)
+
+    def _next(self, role: int) -> NodeId:
+        servers = servers_with(self._configuration, role)
+        self._turn += 1
+        return servers[self._turn % len(servers)].node
+
+    def _ask_for_order(self, out: list[Effect]) -> None:
+        most = self._settings.spans_per_request_max
+        holes = self._known.missing(self.number_next, self._head + 1, most)
+        by_order: list[Span] = []
+        by_number: list[Span] = []
+        for first, end in holes:
+            is_gone = self._settings.is_one_step or first in self._gone
+            if first in self._gone:
+                end = min(end, self._gone.contiguous_end(first))
+            (by_number if is_gone else by_order).append((self.group, first, end - first))
+        if by_order:
+            out.append(Send(self._next(ROLE_COMMIT), NumberRequest(tuple(by_order))))
+        if by_number:
+            request = PayloadRequest((), (), tuple(by_number))
+            out.append(Send(self._next(ROLE_DATA), request))
+
+    def _ask_for_payloads(self, out: list[Effect]) -> None:
+        most = self._settings.repairs_per_reply_max
+        runs: list[RunKey] = []
+        stages: list[StageKey] = []
+        number = self.number_next
+        while len(runs) + len(stages) < most and (unit := self._units.get(number)) is not None:
+            for slot in unit.slots:
+                if slot.key in self._payloads:
+                    continue
+                if slot.key[4]:
+                    stages.append(slot.key)
+                else:
+                    runs.append(slot.key[:4])
+            number = unit.end
+        if runs or stages:
+            request = PayloadRequest(tuple(runs[:most]), tuple(stages[:most]))
+            out.append(Send(self._next(ROLE_DATA), request))

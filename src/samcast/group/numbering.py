@@ -1,0 +1,333 @@
+"""Numbering: what the sequencer appends next, from reports and proposals (GRP-02, 03, 04).
+
+A run is numbered when `k_data` listed disks have reported it with equal content, in counter order
+per sender, by the row rules of the log's own fold. Nothing here is durable and anything may be
+forgotten: data servers repeat what isn't numbered.
+"""
+
+from typing import TYPE_CHECKING, TypeVar
+
+from samcast.group.rows import Admission
+from samcast.machine.ports import Channel, Effect, Multicast, NodeId, Warn
+from samcast.wire.group import (
+    AbortRequest,
+    AnyRequest,
+    DecisionRequest,
+    FetchPlease,
+    GroupRemovalRequest,
+    GroupRequest,
+    OpenRequest,
+    Reported,
+    RunKey,
+    SenderRemovalRequest,
+    StageKey,
+)
+from samcast.wire.order import (
+    CELL,
+    AbortEntry,
+    AnyEntry,
+    DecisionEntry,
+    GroupEntry,
+    GroupRemovedEntry,
+    OpenEntry,
+    Part,
+    RunEntry,
+    SenderRemovedEntry,
+)
+
+if TYPE_CHECKING:
+    from samcast.group.sequencer import Sequencer
+
+Content = tuple[bytes, int, int]  # digest, count, birth
+FETCHES_PER_TICK_MAX = 64
+Key = TypeVar("Key")
+
+
+class Pending:
+    """Who has reported one run or stage, per content."""
+
+    __slots__ = ("asked_ms", "confirmed_below", "reporters", "since_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.reporters: dict[Content, dict[NodeId, None]] = {}
+        self.confirmed_below = 0
+        self.since_ms = now_ms
+        self.asked_ms = 0
+
+
+class Numbering:
+    """What has been reported and proposed in one epoch."""
+
+    def __init__(self, sequencer: "Sequencer") -> None:
+        self._sequencer = sequencer
+        self._server = sequencer._server
+        self._settings = sequencer._settings
+        self._pending: dict[RunKey, Pending] = {}
+        self._ready: dict[tuple[int, bytes], dict[int, RunEntry]] = {}
+        self._ready_count = 0
+        self._touched: dict[tuple[int, bytes], None] = {}
+        self._stages: dict[StageKey, Pending] = {}
+        self._held: dict[StageKey, tuple[int, bytes]] = {}
+        self._decisions: dict[bytes, DecisionRequest] = {}
+
+    # reports
+
+    def on_reported(
+        self, sender: NodeId, runs: tuple[Reported, ...], out: list[Effect]
+    ) -> None:
+        """Count a data server's reports."""
+        for run in runs:
+            if run.stage:
+                self._on_stage(sender, run)
+            elif run.count < 1 or run.counter_first < 1:
+                out.append(Warn("report-range", f"{sender}: {run.counter_first}+{run.count}"))
+            else:
+                self._on_run(sender, run)
+
+    def _on_run(self, sender: NodeId, run: Reported) -> None:
+        tail = self._sequencer.tail
+        admission = tail.admission(
+            run.group, run.sender, run.incarnation, run.counter_first, run.birth
+        )
+        if admission is Admission.NEVER:
+            return
+        key = (run.group, run.sender, run.incarnation, run.counter_first)
+        pending = self._pending.get(key)
+        if pending is None:
+            if len(self._pending) >= self._settings.pending_runs_max:
+                del self._pending[next(iter(self._pending))]
+            pending = self._pending[key] = Pending(self._server.now_ms)
+        if run.confirmed_below > pending.confirmed_below:
+            pending.confirmed_below = run.confirmed_below
+        content = self.content_of(run)
+        reporters = pending.reporters.setdefault(content, {})
+        reporters[sender] = None
+        if len(reporters) >= self._sequencer.configuration.k_data:
+            self._make_ready(run, pending)
+
+    @staticmethod
+    def content_of(run: Reported) -> Content:
+        """A number is bound to content, not to an id alone."""
+        return (run.digest, run.count, run.birth)
+
+    def _make_ready(self, run: Reported, pending: Pending) -> None:
+        subject = (run.group, run.sender)
+        ready = self._ready.setdefault(subject, {})
+        if run.counter_first not in ready:
+            if self._ready_count >= self._settings.pending_runs_max:
+                return
+            self._ready_count += 1
+        ready[run.counter_first] = RunEntry(
+            run.group,
+            run.sender,
+            run.incarnation,
+            run.counter_first,
+            run.count,
+            0,
+            run.digest,
+            run.birth,
+            pending.confirmed_below,
+        )
+        self._touched[subject] = None
+
+    def _on_stage(self, sender: NodeId, stage: Reported) -> None:
+        tail = self._sequencer.tail
+        owner, incarnation, tx = stage.sender, stage.incarnation, stage.counter_first
+        if tail.may_drop_stage(owner, incarnation, tx, stage.birth):
+            return
+        key = (stage.group, owner, incarnation, tx, stage.stage)
+        pending = self._stages.get(key)
+        if pending is None:
+            if len(self._stages) >= self._settings.pending_runs_max:
+                del self._stages[next(iter(self._stages))]
+            pending = self._stages[key] = Pending(self._server.now_ms)
+        reporters = pending.reporters.setdefault(self.content_of(stage), {})
+        reporters[sender] = None
+        if len(reporters) >= self._sequencer.configuration.k_data:
+            self._held[key] = (stage.count, stage.digest)
+            if len(self._held) > self._settings.pending_runs_max:
+                del self._held[next(iter(self._held))]
+
+    # appending
+
+    def on_drained(self, out: list[Effect]) -> None:
+        """Number everything that is next in line."""
+        sequencer = self._sequencer
+        if sequencer.is_stopped:
+            return
+        while self._touched and sequencer.has_room:
+            subject = next(iter(self._touched))
+            del self._touched[subject]
+            self._number_sender(subject)
+        for owner in list(self._decisions):
+            self._try_decide(owner)
+
+    def _number_sender(self, subject: tuple[int, bytes]) -> None:
+        """All ready runs of one sender that follow each other."""
+        ready = self._ready.get(subject)
+        sequencer, tail = self._sequencer, self._sequencer.tail
+        while ready:
+            rows = tail.groups.get(subject[0])
+            row = rows.row(subject[1]) if rows is not None else None
+            entry = ready.get(row.next if row is not None else 1)
+            if entry is None:
+                self._prune(subject, ready)
+                break
+            if not sequencer.has_room:
+                self._touched[subject] = None
+                return
+            admission = tail.admission(
+                entry.group, entry.sender, entry.incarnation, entry.counter_first, entry.birth
+            )
+            if admission is Admission.HOLD:
+                break
+            self._forget_ready(ready, entry)
+            if admission is Admission.NUMBER:
+                sequencer.append(numbered(entry, tail.head(entry.group) + 1))
+        if not ready:
+            self._ready.pop(subject, None)
+
+    def _prune(self, subject: tuple[int, bytes], ready: dict[int, RunEntry]) -> None:
+        """Forget what was passed over and can't be numbered any more."""
+        tail = self._sequencer.tail
+        for e in list(ready.values()):
+            admission = tail.admission(
+                e.group, e.sender, e.incarnation, e.counter_first, e.birth
+            )
+            if admission is Admission.NEVER:
+                self._forget_ready(ready, e)
+
+    def _forget_ready(self, ready: dict[int, RunEntry], entry: RunEntry) -> None:
+        del ready[entry.counter_first]
+        self._ready_count -= 1
+        key = (entry.group, entry.sender, entry.incarnation, entry.counter_first)
+        self._pending.pop(key, None)
+
+    # proposals
+
+    def on_propose(self, request: AnyRequest, out: list[Effect]) -> None:
+        """Append the entry that a proposal asks for, where it would take effect."""
+        if type(request) is DecisionRequest:
+            self._on_decision(request, out)
+            return
+        entry = self._entry_for(request)
+        if entry is not None and self._sequencer.has_room:
+            self._sequencer.append(entry)
+        if type(request) is OpenRequest:
+            self._touched[(request.scope, request.sender)] = None
+
+    def _entry_for(self, request: AnyRequest) -> AnyEntry | None:
+        tail = self._sequencer.tail
+        if type(request) is OpenRequest:
+            r = request
+            entry = OpenEntry(r.scope, r.sender, r.incarnation, r.after, r.birth, r.nonce)
+            return entry if tail.can_open(request) else None
+        if type(request) is AbortRequest:
+            abort = AbortEntry(request.owner, request.incarnation, request.tx)
+            return abort if tail.can_abort(request) else None
+        if type(request) is GroupRequest:
+            if request.name in tail.group_ids:
+                return None
+            return GroupEntry(
+                tail.group_next, request.name, request.lifetime, request.senders_max
+            )
+        if type(request) is GroupRemovalRequest:
+            rows = tail.groups.get(request.group)
+            is_there = rows is not None and not rows.is_removed and request.group != CELL
+            return GroupRemovedEntry(request.group) if is_there else None
+        assert type(request) is SenderRemovalRequest
+        rows = tail.groups.get(request.scope)
+        is_there = rows is not None and request.sender in rows.named
+        return SenderRemovedEntry(request.scope, request.sender) if is_there else None
+
+    def _on_decision(self, request: DecisionRequest, out: list[Effect]) -> None:
+        groups = [group for group, _ in request.parts]
+        stages = sum(len(refs) for _, refs in request.parts)
+        if not groups or len(dict.fromkeys(groups)) != len(groups) or CELL in groups:
+            out.append(Warn("decision-parts", f"tx {request.tx} names groups {groups}"))
+            return
+        if not 1 <= stages <= self._settings.decision_stages_max:
+            out.append(Warn("decision-size", f"tx {request.tx} names {stages} stages"))
+            return
+        if self._sequencer.tail.can_decide(request):
+            self._decisions[request.owner] = request
+            self._try_decide(request.owner)
+
+    def _try_decide(self, owner: bytes) -> None:
+        """Number a decision once every stage that it names is held on enough disks."""
+        request = self._decisions[owner]
+        sequencer, tail = self._sequencer, self._sequencer.tail
+        if not tail.can_decide(request):
+            del self._decisions[owner]
+            return
+        if not sequencer.has_room or not self.holds_all(request):
+            return
+        del self._decisions[owner]
+        parts = tuple(
+            Part(group, tail.head(group) + 1, refs) for group, refs in request.parts
+        )
+        groups = [tail.groups.get(part.group) for part in parts]
+        if any(rows is None or rows.is_removed for rows in groups):
+            return
+        sequencer.append(DecisionEntry(owner, request.incarnation, request.tx, parts))
+        for key in [k for k in self._stages if k[1] == owner and k[3] <= request.tx]:
+            del self._stages[key]
+            self._held.pop(key, None)
+
+    def holds_all(self, request: DecisionRequest) -> bool:
+        """Each named stage is on k_data listed disks, with the very content that is named."""
+        return all(
+            self._held.get(
+                (group, request.owner, request.incarnation, request.tx, ref.stage)
+            )
+            == (ref.count, ref.digest)
+            for group, refs in request.parts
+            for ref in refs
+        )
+
+    # runs that too few have
+
+    def on_tick(self, now_ms: int, out: list[Effect]) -> None:
+        """Have data servers fetch from each other what stays below k_data."""
+        runs = self._stale(self._pending, now_ms)
+        stages = self._stale(self._stages, now_ms)
+        by_holders: dict[tuple[NodeId, ...], tuple[list[RunKey], list[StageKey]]] = {}
+        for run, holders in runs:
+            by_holders.setdefault(holders, ([], []))[0].append(run)
+        for stage, holders in stages:
+            by_holders.setdefault(holders, ([], []))[1].append(stage)
+        epoch = self._sequencer.epoch
+        for holders, (run_keys, stage_keys) in by_holders.items():
+            please = FetchPlease(epoch, tuple(run_keys), tuple(stage_keys), holders)
+            out.append(Multicast(Channel.DATA, please))
+
+    def _stale(
+        self, pending: dict[Key, Pending], now_ms: int
+    ) -> list[tuple[Key, tuple[NodeId, ...]]]:
+        wait_ms = self._settings.fetch_after_ms
+        found: list[tuple[Key, tuple[NodeId, ...]]] = []
+        for seen, (key, item) in enumerate(pending.items()):
+            if item.since_ms + wait_ms > now_ms or seen >= 4 * FETCHES_PER_TICK_MAX:
+                break
+            if item.asked_ms + 4 * wait_ms > now_ms or len(found) >= FETCHES_PER_TICK_MAX:
+                continue
+            item.asked_ms = now_ms
+            most = max(item.reporters.values(), key=len)
+            if len(most) < self._sequencer.configuration.k_data:
+                found.append((key, tuple(most)))
+        return found
+
+
+def numbered(entry: RunEntry, number_first: int) -> RunEntry:
+    """The same run with the number it got."""
+    return RunEntry(
+        entry.group,
+        entry.sender,
+        entry.incarnation,
+        entry.counter_first,
+        entry.count,
+        number_first,
+        entry.digest,
+        entry.birth,
+        entry.confirmed_below,
+    )

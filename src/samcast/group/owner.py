@@ -1,0 +1,261 @@
+"""The owner of transactions: stages batches, then has them decided all at once (SAFETY 2.12).
+
+Stages are frozen batches without numbers. A decision names them; it is one ordered entry, so their
+messages become visible together or not at all, in one group or in several. The transaction's counter
+makes it happen once: a repeated decision is answered with the first one's numbers. An ABORT ends the
+incarnation; the owner opens again and stages again under the same counter.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+from samcast.group.settings import GroupSettings
+from samcast.machine.ports import (
+    NEVER_MS,
+    Chance,
+    Channel,
+    Effect,
+    Event,
+    Multicast,
+    NodeId,
+    Received,
+    Send,
+    Ticked,
+)
+from samcast.machine.quorum import servers_with
+from samcast.wire.batch import Batch, make_batch
+from samcast.wire.group import (
+    DecisionRequest,
+    Head,
+    HeadRequest,
+    OpenRequest,
+    Outcome,
+    OutcomeKind,
+    Propose,
+    Span,
+)
+from samcast.wire.order import CELL, ROLE_COMMIT, Configuration, StageRef, named_sender
+
+StageContent = tuple[int, bytes, int]  # group, columns, count
+
+
+class Transacted(Event, frozen=True, gc=False):
+    """The application wants these sent all or not at all."""
+
+    token: int
+    stages: tuple[StageContent, ...]
+
+
+class Decided(Effect, frozen=True, gc=False):
+    """It happened; `spans` are the numbers, empty where they are no longer kept."""
+
+    token: int
+    tx: int
+    spans: tuple[Span, ...]
+
+
+class OwnerOpened(Effect, frozen=True, gc=False):
+    """The name is ours: transactions below `tx_next` were decided."""
+
+    tx_next: int
+
+
+class OwnerStopped(Effect, frozen=True, gc=False):
+    """Another process took the name over, or it was removed."""
+
+    kind: OutcomeKind
+
+
+class State(Enum):
+    """Where an owner stands."""
+
+    OPENING = "opening"
+    READY = "ready"
+    DECIDING = "deciding"
+    STOPPED = "stopped"
+
+
+class Owner:
+    """One owner of transactions; its name belongs to the cell."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        configuration: Configuration,
+        settings: GroupSettings,
+        chance: Chance,
+        name: str,
+    ) -> None:
+        self.node = node
+        self.id = named_sender(name)
+        self._configuration = configuration
+        self._settings = settings
+        self._chance = chance
+        self._turn = node
+        self._now_ms = 0
+        self.state = State.OPENING
+        self.incarnation = 1
+        self.tx_next = 1
+        self._after = 0
+        self._nonce = self._fresh_nonce()
+        self._birth = -1
+        self._due_ms = 0
+        self._wait_ms = settings.retry_ms
+        self._queue: deque[Transacted] = deque()
+        self._current: Transacted | None = None
+        self._batches: list[Batch] = []
+        self._handlers: dict[type, Callable[[Any, list[Effect]], None]] = {
+            Head: self._on_head,
+            Outcome: self._on_outcome,
+        }
+
+    def _fresh_nonce(self) -> int:
+        return 1 + self._chance.below(2**62)
+
+    def step(self, events: Sequence[Event]) -> list[Effect]:
+        """Take everything that arrived in one turn."""
+        out: list[Effect] = []
+        for event in events:
+            if type(event) is Received:
+                handler = self._handlers.get(type(event.message))
+                if handler is not None:
+                    handler(event.message, out)
+            elif type(event) is Transacted:
+                self._queue.append(event)
+            elif type(event) is Ticked:
+                self._now_ms = event.now_ms
+        self._on_drained(out)
+        return out
+
+    def due_ms(self) -> int:
+        """The next repeat."""
+        idle = self.state is State.STOPPED or (self.state is State.READY and not self._queue)
+        return NEVER_MS if idle else max(self._due_ms, self._now_ms + 1)
+
+    @property
+    def unconfirmed(self) -> int:
+        """Transactions whose outcome isn't known yet."""
+        return len(self._queue) + (self._current is not None)
+
+    def _on_drained(self, out: list[Effect]) -> None:
+        if self.state is State.READY and (self._current or self._queue):
+            self._stage(out)
+        elif self._now_ms >= self._due_ms:
+            if self.state is State.OPENING:
+                self._open(out)
+            elif self.state is State.DECIDING:
+                self._repeat(out)
+
+    def _server(self) -> NodeId:
+        servers = servers_with(self._configuration, ROLE_COMMIT)
+        self._turn += 1
+        return servers[self._turn % len(servers)].node
+
+    def _wait(self) -> None:
+        self._due_ms = self._now_ms + self._wait_ms
+        self._wait_ms = min(2 * self._wait_ms, self._settings.retry_max_ms)
+
+    # opening
+
+    def _on_head(self, head: Head, out: list[Effect]) -> None:
+        if head.group == CELL and self._birth < 0:
+            self._birth = head.number
+            self._due_ms = self._now_ms
+
+    def _open(self, out: list[Effect]) -> None:
+        self._wait()
+        if self._birth < 0:
+            out.append(Send(self._server(), HeadRequest(CELL)))
+            return
+        request = OpenRequest(
+            CELL, self.id, self.incarnation, self._after, self._birth, self._nonce
+        )
+        out.append(Send(self._server(), Propose(self._nonce, request)))
+
+    def _open_again(self, incarnation: int, after: int) -> None:
+        self.state = State.OPENING
+        self.incarnation = incarnation
+        self._after = after
+        self._nonce = self._fresh_nonce()
+        self._birth = -1
+        self._wait_ms = self._settings.retry_ms
+        self._due_ms = self._now_ms
+
+    # staging and deciding
+
+    def _stage(self, out: list[Effect]) -> None:
+        """Freeze the stages under our incarnation and counter, and send them with the decision."""
+        if self._current is None:
+            self._current = self._queue.popleft()
+        self.state = State.DECIDING
+        self._nonce = self._fresh_nonce()
+        self._wait_ms = self._settings.retry_ms
+        self._batches = [
+            make_batch(
+                group=group,
+                sender=self.id,
+                incarnation=self.incarnation,
+                counter_first=self.tx_next,
+                count=count,
+                birth=max(0, self._birth),
+                confirmed_below=self.tx_next,
+                seen=0,
+                sent_ms=self._now_ms,
+                configuration=self._configuration.number,
+                stage=stage,
+                columns=columns,
+            )
+            for stage, (group, columns, count) in enumerate(self._current.stages, 1)
+        ]
+        self._repeat(out)
+
+    def _repeat(self, out: list[Effect]) -> None:
+        self._wait()
+        for batch in self._batches:
+            out.append(Multicast(Channel.DATA, batch))
+        out.append(Send(self._server(), Propose(self._nonce, self.decision())))
+
+    def decision(self) -> DecisionRequest:
+        """Names every stage, by group, in the order in which they were given."""
+        refs: dict[int, list[StageRef]] = {}
+        for batch in self._batches:
+            ref = StageRef(batch.stage, batch.count, batch.digest)
+            refs.setdefault(batch.group, []).append(ref)
+        parts = tuple((group, tuple(stages)) for group, stages in refs.items())
+        return DecisionRequest(self.id, self.incarnation, self.tx_next, parts)
+
+    def _on_outcome(self, outcome: Outcome, out: list[Effect]) -> None:
+        if outcome.nonce != self._nonce:
+            return
+        kind = OutcomeKind(outcome.kind)
+        if self.state is State.OPENING:
+            self._on_open_outcome(kind, outcome, out)
+        elif self.state is State.DECIDING and self._current is not None:
+            if kind in (OutcomeKind.DECIDED, OutcomeKind.CONFIRMED):
+                out.append(Decided(self._current.token, self.tx_next, outcome.spans))
+                self._current = None
+                self.tx_next += 1
+                self.state = State.READY
+                self._due_ms = self._now_ms
+            elif kind is OutcomeKind.ABORTED:
+                self._open_again(self.incarnation + 1, self.incarnation)
+            else:
+                self._stop(kind, out)
+
+    def _on_open_outcome(self, kind: OutcomeKind, outcome: Outcome, out: list[Effect]) -> None:
+        if kind is OutcomeKind.OPENED:
+            self.state = State.READY
+            self.tx_next = outcome.value
+            out.append(OwnerOpened(outcome.value))
+        elif kind is OutcomeKind.FENCED and not self._after:
+            self._open_again(outcome.value + 1, 0)
+        else:
+            self._stop(kind, out)
+
+    def _stop(self, kind: OutcomeKind, out: list[Effect]) -> None:
+        self.state = State.STOPPED
+        self._queue.clear()
+        self._current = None
+        out.append(OwnerStopped(kind))

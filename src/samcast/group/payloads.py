@@ -1,0 +1,254 @@
+"""What a data server holds: payloads without a number, and payloads by number.
+
+The unnumbered ones are found by sender (to see overlaps), by birth (to drop what has expired), and
+by deadline (to repeat reports); each look costs the same however many wait.
+"""
+
+from bisect import bisect_right, insort
+from heapq import heappop, heappush
+
+from samcast.group.storage import BatchKey
+from samcast.machine.ports import NEVER_MS, NodeId
+from samcast.machine.ranges import Ranges
+from samcast.wire.group import Span
+
+
+class Held:
+    """A payload without a number: stored, or on its way to the disk."""
+
+    __slots__ = (
+        "birth", "confirmed_below", "count", "digest", "due_ms", "is_durable", "origin", "wait_ms",
+    )  # fmt: skip
+
+    def __init__(self, count: int, birth: int, digest: bytes) -> None:
+        self.count = count
+        self.birth = birth
+        self.digest = digest
+        self.confirmed_below = 0
+        self.is_durable = False
+        self.origin: NodeId = 0  # who sent it, and so who wants to know its number
+        self.due_ms = NEVER_MS  # next repeat of its report
+        self.wait_ms = 0
+
+
+class Unnumbered:
+    """Payloads that wait for a number or for a decision."""
+
+    def __init__(self) -> None:
+        self._held: dict[BatchKey, Held] = {}
+        self._counters: dict[tuple[int, bytes, int], list[int]] = {}  # runs of a sender, in order
+        self._owners: dict[bytes, dict[BatchKey, None]] = {}  # stages of an owner
+        self._births: dict[int, list[tuple[int, BatchKey]]] = {}  # per group, lowest first
+        self._due: list[tuple[int, BatchKey]] = []
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, key: BatchKey) -> bool:
+        return key in self._held
+
+    def get(self, key: BatchKey) -> Held | None:
+        """One payload."""
+        return self._held.get(key)
+
+    def keys(self) -> list[BatchKey]:
+        """All of them."""
+        return list(self._held)
+
+    def add(self, key: BatchKey, held: Held) -> None:
+        """A payload came in."""
+        self._held[key] = held
+        if key[4]:
+            self._owners.setdefault(key[1], {})[key] = None
+            return
+        insort(self._counters.setdefault(key[:3], []), key[3])
+        heappush(self._births.setdefault(key[0], []), (held.birth, key))
+
+    def pop(self, key: BatchKey) -> Held | None:
+        """A payload got its number, or goes."""
+        held = self._held.pop(key, None)
+        if held is None:
+            return None
+        if key[4]:
+            owned = self._owners[key[1]]
+            del owned[key]
+            if not owned:
+                del self._owners[key[1]]
+        else:
+            counters = self._counters[key[:3]]
+            counters.remove(key[3])
+            if not counters:
+                del self._counters[key[:3]]
+        return held
+
+    def overlaps(self, key: BatchKey, count: int) -> bool:
+        """Runs of one incarnation must be equal or apart."""
+        counters = self._counters.get(key[:3])
+        if not counters:
+            return False
+        first = key[3]
+        at = bisect_right(counters, first)
+        if at < len(counters) and counters[at] < first + count:
+            return True
+        if not at:
+            return False
+        before = self._held[(*key[:3], counters[at - 1], 0)]
+        return counters[at - 1] < first < counters[at - 1] + before.count
+
+    def born_below(self, group: int, floor: int) -> list[BatchKey]:
+        """Runs of a group that can never be numbered, since the floor has passed them."""
+        births = self._births.get(group)
+        found: list[BatchKey] = []
+        while births and births[0][0] < floor:
+            birth, key = heappop(births)
+            held = self._held.get(key)
+            if held is not None and held.birth == birth:
+                found.append(key)
+        return found
+
+    def of_group(self, group: int) -> list[BatchKey]:
+        """All runs of a group (used when it is removed)."""
+        return [key for _, key in self._births.pop(group, []) if key in self._held]
+
+    def of_owner(self, owner: bytes) -> list[BatchKey]:
+        """All stages of an owner."""
+        return list(self._owners.get(owner, ()))
+
+    def owners(self) -> list[bytes]:
+        """Who has stages here."""
+        return list(self._owners)
+
+    def remind(self, key: BatchKey, held: Held, due_ms: int) -> None:
+        """Have a payload come up again at a time."""
+        held.due_ms = due_ms
+        heappush(self._due, (due_ms, key))
+
+    def due(self, now_ms: int) -> list[BatchKey]:
+        """What comes up now."""
+        found: list[BatchKey] = []
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, key = heappop(self._due)
+            held = self._held.get(key)
+            if held is not None and held.due_ms == due_ms:
+                found.append(key)
+        return found
+
+    def due_ms(self) -> int:
+        """When the next one comes up."""
+        return self._due[0][0] if self._due else NEVER_MS
+
+
+class Lacking:
+    """Committed numbers of one group whose payload isn't here."""
+
+    __slots__ = ("expected", "ranges")
+
+    def __init__(self) -> None:
+        self.ranges = Ranges()
+        self.expected: dict[int, tuple[BatchKey, bytes]] = {}  # number -> id and digest, if known
+
+
+class Numbered:
+    """Payloads by number, per group, and which numbers lack theirs."""
+
+    def __init__(self) -> None:
+        self._at: dict[BatchKey, tuple[int, int, bytes]] = {}  # number_first, count, digest
+        self._firsts: dict[int, list[int]] = {}
+        self._keys: dict[tuple[int, int], BatchKey] = {}
+        self._lacking: dict[int, Lacking] = {}
+
+    def __contains__(self, key: BatchKey) -> bool:
+        return key in self._at
+
+    def number_of(self, key: BatchKey) -> int:
+        """The first number of a payload, 0 if it has none here."""
+        found = self._at.get(key)
+        return found[0] if found is not None else 0
+
+    def digest_of(self, key: BatchKey) -> bytes:
+        """The digest of a payload that is here."""
+        return self._at[key][2]
+
+    def add(self, key: BatchKey, number_first: int, count: int, digest: bytes) -> None:
+        """A payload has its number."""
+        self._at[key] = (number_first, count, digest)
+        firsts = self._firsts.setdefault(key[0], [])
+        if (key[0], number_first) not in self._keys:
+            insort(firsts, number_first)
+        self._keys[(key[0], number_first)] = key
+        lacking = self._lacking.get(key[0])
+        if lacking is not None:
+            lacking.ranges.remove(number_first, number_first + count)
+            lacking.expected.pop(number_first, None)
+            if not lacking.ranges:
+                del self._lacking[key[0]]
+
+    def lose(self, key: BatchKey) -> None:
+        """A payload is gone from the disk: its numbers are lacking."""
+        number_first, count, digest = self._at.pop(key)
+        del self._keys[(key[0], number_first)]
+        self._firsts[key[0]].remove(number_first)
+        self.lack(key[0], number_first, count, key, digest)
+
+    def lack(
+        self, group: int, number_first: int, count: int, key: BatchKey, digest: bytes
+    ) -> None:
+        """A committed run isn't here; remember what it must be."""
+        lacking = self._lacking.setdefault(group, Lacking())
+        lacking.ranges.add(number_first, number_first + count)
+        lacking.expected[number_first] = (key, digest)
+
+    def lack_span(self, group: int, first: int, end: int) -> None:
+        """Of these numbers nothing is known but that they are committed."""
+        at = first
+        while at < end:
+            found = self.at(group, at)
+            if found is not None:
+                at = found[1] + found[2]
+                continue
+            firsts = self._firsts.get(group, [])
+            here = bisect_right(firsts, at)
+            stop = min(end, firsts[here]) if here < len(firsts) else end
+            self._lacking.setdefault(group, Lacking()).ranges.add(at, stop)
+            at = stop
+
+    def at(self, group: int, number: int) -> tuple[BatchKey, int, int] | None:
+        """The payload that holds a number, with its first number and its count."""
+        firsts = self._firsts.get(group)
+        at = bisect_right(firsts, number) - 1 if firsts else -1
+        if not firsts or at < 0:
+            return None
+        key = self._keys[(group, firsts[at])]
+        count = self._at[key][1]
+        return (key, firsts[at], count) if number < firsts[at] + count else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing that is known to be committed is lacking."""
+        return not self._lacking
+
+    def lacking_spans(self, most: int) -> list[Span]:
+        """The first holes, over all groups."""
+        spans: list[Span] = []
+        for group, lacking in self._lacking.items():
+            for first, end in lacking.ranges.pairs()[: most - len(spans)]:
+                spans.append((group, first, end - first))
+        return spans
+
+    def wants(self, key: BatchKey, number_first: int, digest: bytes) -> bool:
+        """Whether a payload fills a hole, being what must be there as far as that is known."""
+        lacking = self._lacking.get(key[0])
+        if lacking is None or number_first not in lacking.ranges:
+            return False
+        expected = lacking.expected.get(number_first)
+        return expected is None or expected == (key, digest)
+
+    def expects(self, key: BatchKey, digest: bytes) -> int:
+        """The number at which this very payload is lacking, 0 if it isn't."""
+        lacking = self._lacking.get(key[0])
+        if lacking is None:
+            return 0
+        for number_first, expected in lacking.expected.items():
+            if expected == (key, digest):
+                return number_first
+        return 0

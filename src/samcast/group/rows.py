@@ -1,0 +1,256 @@
+"""Sender rows and floors: who sent what last, and how far back anybody can know it (GRP-18, 19, 26).
+
+A group remembers per sender its next counter and its last runs. Memory is bounded, so rows are
+forgotten, and two floors say what that means. Below the *memory floor* M a row may have been
+forgotten, so nobody can tell whether a run was ever numbered. Below the *admission floor* F nothing
+is numbered any more. Both only rise and both are a function of the log alone, so every server that
+has folded the same prefix gives the same answers.
+
+Rows of unnamed senders lie in the order of their last number, because numbering moves a row to the
+end; the row to evict is always the first, whatever the number of senders.
+"""
+
+from collections import OrderedDict
+from enum import Enum
+
+from samcast.wire.group import Answer, AnswerKind, Asked, Span
+from samcast.wire.order import RunEntry, is_named
+
+
+RowState = tuple[
+    int,
+    int,
+    int,
+    bool,
+    int,
+    list[tuple[int, int, int, bytes]],
+    list[tuple[int, tuple[Span, ...]]],
+]
+GroupState = tuple[
+    str,
+    int,
+    int,
+    int,
+    int,
+    bool,
+    list[tuple[bytes, RowState]],
+    list[tuple[bytes, RowState]],
+    list[tuple[bytes, int]],
+]
+
+
+class Admission(Enum):
+    """What the numbering rule says of a run."""
+
+    NUMBER = 1  # it is next
+    HOLD = 2  # something before it is missing, or its name is not open yet
+    NEVER = 3  # numbered already, expired or fenced
+
+
+class Row:
+    """What is remembered of one sender."""
+
+    __slots__ = ("decided", "incarnation", "is_ended", "last", "next", "nonce", "runs")
+
+    def __init__(self, incarnation: int) -> None:
+        self.incarnation = incarnation
+        self.next = 1
+        self.last = 0
+        self.is_ended = False  # by ABORT: this incarnation numbers nothing more
+        self.nonce = 0  # of the OPEN in force
+        self.runs: dict[int, tuple[int, int, bytes]] = {}  # counter -> count, number, digest
+        self.decided: dict[int, tuple[Span, ...]] = {}  # tx -> its numbers
+
+    def state(self) -> RowState:
+        """For the core snapshot."""
+        runs = [(c, *run) for c, run in self.runs.items()]
+        decided = list(self.decided.items())
+        return (self.incarnation, self.next, self.last, self.is_ended, self.nonce, runs, decided)
+
+    @classmethod
+    def of_state(cls, state: RowState) -> "Row":
+        row = cls(state[0])
+        row.next, row.last, row.is_ended, row.nonce = state[1:5]
+        row.runs = {c: (count, number, digest) for c, count, number, digest in state[5]}
+        row.decided = dict(state[6])
+        return row
+
+
+class GroupRows:
+    """The senders of one group, and its head."""
+
+    __slots__ = (
+        "head",
+        "is_removed",
+        "lifetime",
+        "memory_floor",
+        "name",
+        "named",
+        "runs_max",
+        "senders_max",
+        "tombstones",
+        "unnamed",
+    )
+
+    def __init__(self, name: str, lifetime: int, senders_max: int, runs_max: int) -> None:
+        self.name = name
+        self.lifetime = lifetime
+        self.senders_max = senders_max
+        self.runs_max = runs_max
+        self.head = 0
+        self.memory_floor = 0
+        self.is_removed = False
+        self.unnamed: OrderedDict[bytes, Row] = OrderedDict()
+        self.named: dict[bytes, Row] = {}
+        self.tombstones: dict[bytes, int] = {}  # name -> head when it was given up, rising
+
+    def row(self, sender: bytes) -> Row | None:
+        """The row of a sender, named or not."""
+        return self.named.get(sender) if is_named(sender) else self.unnamed.get(sender)
+
+    def admission_floor(self) -> int:
+        """F: a run born below it is never numbered."""
+        return max(self.head + 1 - self.lifetime, self.memory_floor)
+
+    def admission(
+        self, sender: bytes, incarnation: int, counter_first: int, birth: int
+    ) -> Admission:
+        """The numbering rule."""
+        if self.is_removed:
+            return Admission.NEVER
+        row = self.row(sender)
+        if row is None:
+            if birth < self.admission_floor():
+                return Admission.NEVER
+            if is_named(sender):
+                return Admission.HOLD  # a named run is never numbered without a row
+            return Admission.NUMBER if counter_first == 1 else Admission.HOLD
+        if incarnation < row.incarnation or counter_first < row.next:
+            return Admission.NEVER
+        if incarnation > row.incarnation:
+            return Admission.HOLD
+        if row.is_ended or birth < self.admission_floor():
+            return Admission.NEVER
+        return Admission.NUMBER if counter_first == row.next else Admission.HOLD
+
+    def number(self, entry: RunEntry) -> bool:
+        """Fold a run in; False (and nothing changed) if the rules don't let it be numbered."""
+        admission = self.admission(
+            entry.sender, entry.incarnation, entry.counter_first, entry.birth
+        )
+        if admission is not Admission.NUMBER or entry.number_first != self.head + 1:
+            return False
+        row = self.row(entry.sender)
+        if row is None:
+            row = self.unnamed[entry.sender] = Row(entry.incarnation)
+        self.head += entry.count
+        row.next = entry.counter_first + entry.count
+        row.last = self.head
+        self._keep(row, entry)
+        if not is_named(entry.sender):
+            self.unnamed.move_to_end(entry.sender)
+        self.raise_floors()
+        return True
+
+    def _keep(self, row: Row, entry: RunEntry) -> None:
+        runs = row.runs
+        runs[entry.counter_first] = (entry.count, entry.number_first, entry.digest)
+        while runs:
+            counter = next(iter(runs))
+            if counter >= entry.confirmed_below and len(runs) <= self.runs_max:
+                break
+            del runs[counter]
+
+    def raise_floors(self) -> None:
+        """After the head moved: forget what is too old or too much, and say so by M."""
+        floor = max(self.memory_floor, self.head - 2 * self.lifetime)
+        unnamed = self.unnamed
+        while unnamed:
+            sender = next(iter(unnamed))
+            last = unnamed[sender].last
+            if last >= floor and len(unnamed) <= self.senders_max:
+                break
+            del unnamed[sender]
+            floor = max(floor, last + 1)
+        self.memory_floor = floor
+        while self.tombstones:
+            sender = next(iter(self.tombstones))
+            if self.tombstones[sender] >= floor:
+                break
+            del self.tombstones[sender]
+
+    def answer(self, asked: Asked) -> tuple[AnswerKind, int] | None:
+        """What is certain about a run from this committed state, or None if it may still come."""
+        if self.is_removed:
+            return (AnswerKind.NO_GROUP, 0)
+        row = self.row(asked.sender)
+        if row is None:
+            return self._answer_without_row(asked)
+        if asked.incarnation < row.incarnation:
+            return (AnswerKind.FENCED, 0)
+        if asked.incarnation > row.incarnation:
+            return None
+        if asked.counter_first < row.next:
+            return self._answer_numbered(row, asked)
+        if row.is_ended or asked.birth < self.admission_floor():
+            return (AnswerKind.EXPIRED, 0)
+        return None
+
+    def _answer_without_row(self, asked: Asked) -> tuple[AnswerKind, int] | None:
+        if asked.sender in self.tombstones:
+            return (AnswerKind.REMOVED, 0)
+        if asked.birth < self.memory_floor:
+            return (AnswerKind.FORGOTTEN, 0)
+        if asked.birth < self.admission_floor():
+            return (AnswerKind.EXPIRED, 0)
+        is_whole = asked.confirmed_below == asked.counter_first > 1
+        if is_whole and self.head >= asked.seen and not is_named(asked.sender):
+            return (AnswerKind.REOPEN, 0)
+        return None
+
+    @staticmethod
+    def _answer_numbered(row: Row, asked: Asked) -> tuple[AnswerKind, int]:
+        run = row.runs.get(asked.counter_first)
+        if run is None:
+            return (AnswerKind.CONFIRMED, 0)
+        count, number_first, digest = run
+        if count != asked.count or digest != asked.digest:
+            return (AnswerKind.CONFLICT, 0)
+        return (AnswerKind.NUMBER, number_first)
+
+    def state(self) -> GroupState:
+        """For the core snapshot."""
+        return (
+            self.name,
+            self.lifetime,
+            self.senders_max,
+            self.head,
+            self.memory_floor,
+            self.is_removed,
+            [(s, row.state()) for s, row in self.unnamed.items()],
+            [(s, row.state()) for s, row in self.named.items()],
+            list(self.tombstones.items()),
+        )
+
+    @classmethod
+    def of_state(cls, state: GroupState, runs_max: int) -> "GroupRows":
+        rows = cls(state[0], state[1], state[2], runs_max)
+        rows.head, rows.memory_floor, rows.is_removed = state[3:6]
+        rows.unnamed = OrderedDict((s, Row.of_state(row)) for s, row in state[6])
+        rows.named = {s: Row.of_state(row) for s, row in state[7]}
+        rows.tombstones = dict(state[8])
+        return rows
+
+
+def answer_of(asked: Asked, kind: AnswerKind, number_first: int) -> Answer:
+    """The message form of an answer."""
+    return Answer(
+        kind,
+        asked.group,
+        asked.sender,
+        asked.incarnation,
+        asked.counter_first,
+        asked.count,
+        number_first,
+        asked.digest,
+    )

@@ -1,0 +1,50 @@
+"""The settings of the roles: frozen, checked once, every bound with its default and its reason."""
+
+from dataclasses import dataclass
+
+from samcast.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Times and bounds of the ordering core. Nodes of one cell must agree on the fold's part."""
+
+    # The fold: equal on all nodes, or their states differ.
+    sender_runs_max: int = 256  # runs a row keeps, and so the most a sender has unconfirmed
+    named_max: int = 10_000  # pinned rows of a group; they are never evicted
+    cell_lifetime: int = 2**30  # in log indexes, for the names of transaction owners
+    decision_stages_max: int = 1024  # one decision is one entry and must fit one journal group
+    snapshot_interval: int = 100_000  # entries between core snapshots
+
+    # Numbering.
+    is_before: bool = False  # GRP-05: own disk first, then the other commit servers
+    is_one_step: bool = False  # GRP-10: members ask data servers by number
+    is_overheard: bool = False  # submits go to everybody, so commits may be bare claims
+
+    # Bounds.
+    entries_per_message_max: int = 1000  # an order message stays near 100 KB
+    entries_per_record_max: int = 256  # of the order journal: a record must fit one segment
+    pending_runs_max: int = 200_000  # reports the sequencer remembers; it may forget any
+    held_runs_max: int = 100_000  # unnumbered runs a data server keeps
+    held_runs_reserve: int = 10_000  # on top, for each sender's lowest run and for fetches
+    member_runs_max: int = 10_000  # payloads a member keeps before it can deliver them
+    spans_per_request_max: int = 64
+    repairs_per_reply_max: int = 64
+
+    # Times start things; they never decide anything.
+    heartbeat_interval_ms: int = 50
+    suspect_ms: int = 300  # silence of the sequencer before a pre-vote
+    retry_ms: int = 40  # first repeat of what got no answer; doubles
+    retry_max_ms: int = 1000
+    fetch_after_ms: int = 60  # a run below k_data waits this long before others must fetch it
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, int) and value < (0 if isinstance(value, bool) else 1):
+                raise ConfigError(f"{name} is {value}; it must be at least 1")
+        if self.suspect_ms <= 2 * self.heartbeat_interval_ms:
+            raise ConfigError(
+                f"suspect_ms is {self.suspect_ms}: with a heartbeat every "
+                f"{self.heartbeat_interval_ms} ms one lost packet would start an election"
+            )

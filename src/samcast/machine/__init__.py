@@ -1,0 +1,1 @@
+"""What all state machines share: events, effects, quorums, ranges of numbers."""

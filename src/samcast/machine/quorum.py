@@ -1,0 +1,44 @@
+"""Quorums of a configuration: who counts, and how many of them it takes."""
+
+from collections.abc import Iterable
+
+from samcast.errors import ConfigError
+from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
+
+
+def check_quorums(configuration: Configuration) -> None:
+    """Refuse a configuration whose quorums don't meet, with a sentence that says which."""
+    n = sum(1 for s in configuration.servers if s.roles & ROLE_COMMIT)
+    n_data = sum(1 for s in configuration.servers if s.roles & ROLE_DATA)
+    k, e, k_data = configuration.k_commit, configuration.e_commit, configuration.k_data
+    if len({s.node for s in configuration.servers}) != len(configuration.servers):
+        raise ConfigError("a node is listed twice; give every server its own id")
+    if not 1 <= k <= n:
+        raise ConfigError(f"k_commit is {k} but there are {n} commit servers; choose 1 to {n}")
+    if not 1 <= e <= n:
+        raise ConfigError(f"e_commit is {e} but there are {n} commit servers; choose 1 to {n}")
+    if e < n - k + 1:
+        raise ConfigError(
+            f"e_commit is {e}: an election could miss what {k} of {n} have committed; "
+            f"it must be at least n - k + 1 = {n - k + 1}"
+        )
+    if not 1 <= k_data <= n_data:
+        raise ConfigError(f"k_data is {k_data} but there are {n_data} data servers")
+
+
+def servers_with(configuration: Configuration, role: int) -> tuple[Server, ...]:
+    """The servers that have a role."""
+    return tuple(s for s in configuration.servers if s.roles & role)
+
+
+def lists(configuration: Configuration, node: int, uuid: int, role: int) -> bool:
+    """Whether this node, with this very disk, has the role in the configuration."""
+    return any(
+        s.node == node and s.uuid == uuid and s.roles & role for s in configuration.servers
+    )
+
+
+def kth_largest(values: Iterable[int], k: int) -> int:
+    """The largest number that at least `k` of the values reach, or 0 if there are fewer."""
+    ordered = sorted(values, reverse=True)
+    return ordered[k - 1] if len(ordered) >= k else 0

@@ -1,0 +1,40 @@
+"""One encoder and one decoder for everything that travels: frames of control messages or batches."""
+
+import msgspec
+
+from samcast.limits import FRAME_BYTES_MAX
+from samcast.wire.batch import Batch, decode_batch, encode_batch
+from samcast.wire.errors import WireError
+from samcast.wire.frame import decode_frame, encode_frame
+from samcast.wire.group import AnyControl, Control, decode_control, encode_control
+
+KIND_CONTROL = 1
+KIND_BATCH = 2
+
+Message = AnyControl | Batch
+
+
+def encode(message: Control | Batch) -> bytes:
+    """The frame of one message."""
+    if type(message) is Batch:
+        return encode_frame(KIND_BATCH, encode_batch(message))
+    return encode_frame(KIND_CONTROL, encode_control(message))
+
+
+def decode(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> Message:
+    """The message of exactly one frame, or a `WireError` that says what is wrong with it."""
+    kind, payload = decode_frame(data, bytes_max)
+    return decode_payload(kind, payload)
+
+
+def decode_payload(kind: int, payload: bytes) -> Message:
+    """The message in a frame that has already been checked and opened."""
+    if kind == KIND_BATCH:
+        return decode_batch(payload)
+    if kind != KIND_CONTROL:
+        raise WireError("frame-kind", f"kind {kind} is unknown to this version; was the peer upgraded?")
+    try:
+        message: AnyControl = decode_control(payload)
+    except msgspec.DecodeError as error:  # ValidationError is one, too
+        raise WireError("control-malformed", f"not a control message we know: {error}") from None
+    return message

@@ -1,0 +1,196 @@
+"""The frame: the envelope of everything that travels. What arrives is what was sent, or nothing.
+
+    offset  size  field
+         0     4  magic    b"SAMC"
+         4     1  version  1
+         5     1  kind     what the payload is; no business of this module
+         6     2  flags    0 in version 1
+         8     4  length   bytes of the payload
+        12     4  check    CRC-32C over the 12 bytes above and the payload
+
+All integers are little-endian. A header is judged before its payload is kept, so a claimed length
+costs nothing: memory follows the bytes that a peer really sent.
+"""
+
+import struct
+from io import BytesIO
+
+from crc32c import crc32c
+
+from samcast.limits import FRAME_BYTES_MAX
+from samcast.wire.errors import WireError
+
+FRAME_MAGIC = b"SAMC"
+FRAME_VERSION = 1
+FRAME_HEADER_BYTES = 16
+
+_HEADER = struct.Struct("<4sBBHII")
+_CHECKED = struct.Struct("<4sBBHI")  # the part of the header that the check covers
+_CHECK = struct.Struct("<I")
+_KIND_MAX = 0xFF
+
+
+def encode_frame(kind: int, payload: bytes) -> bytes:
+    """Puts a payload into its envelope, with one copy of it."""
+    assert 0 <= kind <= _KIND_MAX, f"a frame's kind is one byte, not {kind}"
+    if len(payload) > FRAME_BYTES_MAX:
+        raise WireError(
+            "frame-length",
+            f"a payload of {len(payload)} bytes is above the {FRAME_BYTES_MAX} that a frame may"
+            " carry; cut it into several frames",
+        )
+    checked = _CHECKED.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, len(payload))
+    return b"".join((checked, _CHECK.pack(crc32c(payload, crc32c(checked))), payload))
+
+
+def decode_frame(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[int, bytes]:
+    """Takes the kind and payload out of exactly one frame, such as a datagram."""
+    if len(data) < FRAME_HEADER_BYTES:
+        raise WireError(
+            "frame-truncated",
+            f"{len(data)} bytes are less than a header of {FRAME_HEADER_BYTES}; drop the datagram,"
+            " the sender repeats it",
+        )
+    kind, length, check = _read_header(data, 0, bytes_max)
+    end = FRAME_HEADER_BYTES + length
+    if len(data) < end:
+        raise WireError(
+            "frame-truncated",
+            f"the header claims {length} bytes of payload and {len(data) - FRAME_HEADER_BYTES} are"
+            " there; drop the datagram, the sender repeats it",
+        )
+    if len(data) > end:
+        raise WireError(
+            "frame-trailing",
+            f"{len(data) - end} bytes follow the end of the frame at byte {end}; drop the datagram:"
+            " it holds exactly one frame",
+        )
+    payload = data[FRAME_HEADER_BYTES:]
+    _compare_check(data, payload, check, 0)
+    return kind, payload
+
+
+class FrameDecoder:
+    """Cuts a stream into frames, in whatever pieces it comes; bounded, and done at the first error.
+
+    Frames that were whole before an error come out first, however the stream was cut: the `feed`
+    that meets the error returns them, the next one raises. `failure` tells it at once. There is no
+    search for the next magic: after an error nothing in the stream can be trusted to be a header.
+    """
+
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._frame_at = 0  # where in the stream the current frame starts; for error details
+        self._head = b""
+        self._kind = 0
+        self._length = 0
+        self._check = 0
+        # A buffer in memory that gives away what it gathered without a second copy of it.
+        self._gathered: BytesIO | None = None
+        self._gathered_bytes = 0
+        self._failure: tuple[str, str] | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes held between two feeds: at most a header and the payload that it announces."""
+        return len(self._head) + self._gathered_bytes
+
+    @property
+    def failure(self) -> WireError | None:
+        """The error that every further `feed` raises, or None; then close the connection."""
+        # Made anew each time: one that is kept holds its traceback, and that the fed chunk.
+        return None if self._failure is None else WireError(*self._failure)
+
+    def feed(self, data: bytes | memoryview) -> list[tuple[int, bytes]]:
+        """Takes the next piece of the stream; gives kind and payload of the frames it completes."""
+        if self._failure is not None:
+            raise WireError(*self._failure)
+        frames: list[tuple[int, bytes]] = []
+        try:
+            self._take(memoryview(data).cast("B"), frames)
+        except WireError as error:
+            self._failure = (error.code, error.detail)
+            self._clear()
+            if not frames:
+                raise
+        return frames
+
+    def _take(self, view: memoryview, frames: list[tuple[int, bytes]]) -> None:
+        at = 0
+        while True:
+            if len(self._head) < FRAME_HEADER_BYTES:
+                piece = view[at : at + FRAME_HEADER_BYTES - len(self._head)]
+                self._head += piece
+                at += len(piece)
+                if len(self._head) < FRAME_HEADER_BYTES:
+                    return
+                self._kind, self._length, self._check = _read_header(
+                    self._head, self._frame_at, self._bytes_max
+                )
+            missing = self._length - self._gathered_bytes
+            piece = view[at : at + missing]
+            at += len(piece)
+            if len(piece) < missing:
+                self._gather(piece)
+                return
+            payload = self._complete(piece)
+            _compare_check(self._head, payload, self._check, self._frame_at)
+            frames.append((self._kind, payload))
+            self._frame_at += FRAME_HEADER_BYTES + self._length
+            self._clear()
+
+    def _gather(self, piece: memoryview) -> None:
+        if self._gathered is None:
+            self._gathered = BytesIO()
+        self._gathered.write(piece)
+        self._gathered_bytes += len(piece)
+
+    def _complete(self, piece: memoryview) -> bytes:
+        if self._gathered is None:
+            return bytes(piece)
+        self._gathered.write(piece)
+        return self._gathered.getvalue()
+
+    def _clear(self) -> None:
+        self._head = b""
+        self._gathered = None
+        self._gathered_bytes = 0
+
+
+def _read_header(head: bytes, frame_at: int, bytes_max: int) -> tuple[int, int, int]:
+    magic, version, kind, flags, length, check = _HEADER.unpack_from(head)
+    if magic != FRAME_MAGIC:
+        raise WireError(
+            "frame-magic",
+            f"{magic!r} instead of {FRAME_MAGIC!r} at byte {frame_at}; close the connection, the"
+            " peer speaks another protocol or its stream is damaged",
+        )
+    if version != FRAME_VERSION:
+        raise WireError(
+            "frame-version",
+            f"version {version} at byte {frame_at + 4}, and this node reads {FRAME_VERSION};"
+            " upgrade the older of the two",
+        )
+    if flags != 0:
+        raise WireError(
+            "frame-flags",
+            f"flags {flags:#06x} at byte {frame_at + 6}, and version {FRAME_VERSION} has none;"
+            " close the connection, what they ask for is unknown here",
+        )
+    if length > bytes_max:
+        raise WireError(
+            "frame-length",
+            f"{length} bytes claimed at byte {frame_at + 8}, and {bytes_max} are allowed here;"
+            " close the connection, the sender must cut its payload",
+        )
+    return kind, length, check
+
+
+def _compare_check(head: bytes, payload: bytes, check: int, frame_at: int) -> None:
+    found = crc32c(payload, crc32c(memoryview(head)[: _CHECKED.size]))
+    if found != check:
+        raise WireError(
+            "frame-crc",
+            f"the frame at byte {frame_at} says check {check:#010x} and has {found:#010x}; drop it"
+            " and close the stream, the bytes changed on their way",
+        )

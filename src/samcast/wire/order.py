@@ -1,0 +1,193 @@
+"""Entries of the cell's log, and the small values they are made of.
+
+An entry is one position (index) of the log: a run of messages, a decision, or a control entry. Tags
+are never used again and new fields go to the end with a default, so old journals stay readable.
+"""
+
+from hashlib import blake2b
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+# Ranges and lengths are part of the types, so the decoder turns nonsense away before a role sees it.
+Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+SenderId = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Digest = Annotated[bytes, Meta(min_length=16, max_length=32)]
+Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Epoch = tuple[Natural, Natural, Natural]  # (round, sequencer's node, boot nonce); see `same_rank`
+EPOCH_NONE: Epoch = (0, 0, 0)
+HASH_NONE = bytes(32)  # chain hash of the empty log
+CELL = 0  # scope of senders that belong to the cell and not to one group
+
+ROLE_COMMIT = 1
+ROLE_DATA = 2
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What all values of this module share: frozen, positional on the wire."""
+
+
+class Server(Record, frozen=True, gc=False, array_like=True):
+    """A member of the configuration: a node together with the disk that it must have."""
+
+    node: Natural
+    uuid: Natural
+    roles: Natural
+
+
+class Configuration(Record, frozen=True, gc=False, array_like=True):
+    """Who serves, and how many of them must agree (quorums are checked where it is made)."""
+
+    number: Natural
+    servers: tuple[Server, ...]
+    k_commit: Natural
+    e_commit: Natural
+    k_data: Natural
+
+
+class StageRef(Record, frozen=True, gc=False, array_like=True):
+    """One stage as a decision names it."""
+
+    stage: Natural
+    count: Natural
+    digest: Digest
+
+
+class Part(Record, frozen=True, gc=False, array_like=True):
+    """A decision's share in one group: the staged messages take numbers from `number_first` on."""
+
+    group: Natural
+    number_first: Natural
+    stages: tuple[StageRef, ...]
+
+
+class Entry(Record, frozen=True, gc=False, array_like=True):
+    """One position of the log."""
+
+
+class RunEntry(Entry, frozen=True, gc=False, array_like=True, tag=1):
+    """A run of one sender takes `count` numbers of its group from `number_first` on."""
+
+    group: Natural
+    sender: SenderId
+    incarnation: Natural
+    counter_first: Natural
+    count: Natural
+    number_first: Natural
+    digest: Digest
+    birth: Natural
+    confirmed_below: Natural
+
+
+class EpochEntry(Entry, frozen=True, gc=False, array_like=True, tag=2):
+    """First entry of every epoch; what was adopted is committed only together with it."""
+
+    epoch: Epoch
+
+
+class OpenEntry(Entry, frozen=True, gc=False, array_like=True, tag=3):
+    """A process takes over the name `sender`; lower incarnations are fenced from here on."""
+
+    scope: Natural
+    sender: SenderId
+    incarnation: Natural
+    after: Natural  # the incarnation it must follow, or 0 for any
+    birth: Natural
+    nonce: Natural
+
+
+class DecisionEntry(Entry, frozen=True, gc=False, array_like=True, tag=4):
+    """Transaction `tx` of `owner` takes effect: its stages get numbers, all at once."""
+
+    owner: SenderId
+    incarnation: Natural
+    tx: Natural
+    parts: tuple[Part, ...]
+
+
+class AbortEntry(Entry, frozen=True, gc=False, array_like=True, tag=5):
+    """Ends the owner's incarnation unless the decision of `tx` came first."""
+
+    owner: SenderId
+    incarnation: Natural
+    tx: Natural
+
+
+class GroupEntry(Entry, frozen=True, gc=False, array_like=True, tag=6):
+    """A group is made; from here on it has numbers."""
+
+    group: Natural
+    name: str
+    lifetime: Natural
+    senders_max: Natural
+
+
+class GroupRemovedEntry(Entry, frozen=True, gc=False, array_like=True, tag=7):
+    """A group takes no more messages; its name is free again."""
+
+    group: Natural
+
+
+class SenderRemovedEntry(Entry, frozen=True, gc=False, array_like=True, tag=8):
+    """A name is given up; a tombstone stays for as long as late runs could pass the floors."""
+
+    scope: Natural
+    sender: SenderId
+
+
+class ConfigEntry(Entry, frozen=True, gc=False, array_like=True, tag=9):
+    """Stop-sign: nothing is decided behind it before a new epoch is elected in `configuration`."""
+
+    configuration: Configuration
+
+
+class TruncateEntry(Entry, frozen=True, gc=False, array_like=True, tag=10):
+    """Enough servers hold the core snapshot at `index`: entries up to it may go."""
+
+    index: Natural
+    hash: Hash
+
+
+AnyEntry = (
+    RunEntry
+    | EpochEntry
+    | OpenEntry
+    | DecisionEntry
+    | AbortEntry
+    | GroupEntry
+    | GroupRemovedEntry
+    | SenderRemovedEntry
+    | ConfigEntry
+    | TruncateEntry
+)
+
+encode_entry = msgspec.msgpack.Encoder().encode
+decode_entry = msgspec.msgpack.Decoder(AnyEntry).decode
+
+
+def same_rank(one: Epoch, other: Epoch) -> bool:
+    """Same round and node: of two such epochs with different nonces the later one is refused."""
+    return one[:2] == other[:2]
+
+
+def chain_hash(before: bytes, entry: Entry) -> bytes:
+    """Binds an entry to everything before it, so equal hashes mean equal logs."""
+    return blake2b(encode_entry(entry), key=before, digest_size=32).digest()
+
+
+def is_named(sender: bytes) -> bool:
+    """Named senders are told from unnamed ones by their id alone, so a late run can't pretend."""
+    return sender[0] & 1 == 1
+
+
+def named_sender(name: str) -> bytes:
+    """The 16-byte id of a sender that keeps its place across restarts."""
+    digest = blake2b(name.encode(), digest_size=16, person=b"samcast-name").digest()
+    return bytes([digest[0] | 1]) + digest[1:]
+
+
+def unnamed_sender(random_bytes: bytes) -> bytes:
+    """The 16-byte id of a sender that lives as long as its process."""
+    assert len(random_bytes) == 16
+    return bytes([random_bytes[0] & 0xFE]) + random_bytes[1:]
