@@ -259,7 +259,7 @@ class DataServer:
     def _write(self, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
         self._token += 1
         self._writing[self._token] = key
-        out.append(StoreBatch(self._token, key, encode_batch(batch)))
+        out.append(StoreBatch(self._token, key, batch.digest, encode_batch(batch)))
 
     def _store_numbered(
         self, key: BatchKey, batch: Batch, number_first: int, out: list[Effect]

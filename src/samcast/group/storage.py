@@ -51,6 +51,7 @@ class StoreBatch(Store, frozen=True, gc=False):
     """Append a payload to the data segments."""
 
     key: BatchKey
+    digest: bytes
     payload: bytes
 
 

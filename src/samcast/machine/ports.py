@@ -22,6 +22,7 @@ class Channel(IntEnum):
     GLOBAL = 1  # data servers, commit servers, members, entries
     DATA = 2  # data servers
     COMMIT = 3  # commit servers
+    PAYLOAD = 4  # data servers and members: what a sender reaches where there is multicast
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

@@ -38,7 +38,7 @@ from samcast.wire.records import (
 )
 from samcast.wire.segment import encode_record as encode_data
 from samcast.wire.segment import read_record as read_data
-from samcast.wire.segment import scan_segment
+from samcast.wire.segment import record_bytes, scan_segment
 from samcast.wire.twin import TwinState, decode_twin, encode_twin
 
 KIND_BATCH = 1
@@ -142,7 +142,7 @@ class Disk:
             self._vote_sequence += 1
             self.order.write(effect.token, VOTE, 0, encode_twin(self._vote_sequence, effect.record))
         elif type(effect) is StoreSnapshot:
-            record = encode_data(KIND_SNAPSHOT, effect.state, 1, 0)
+            record = encode_data(KIND_SNAPSHOT, effect.state, generation=1, offset=0)
             self.order.write(effect.token, ("snapshot", effect.index), 0, record)
         else:
             self._store_data(effect)
@@ -161,7 +161,7 @@ class Disk:
         else:
             assert type(effect) is StoreMarks
             body, kind = effect.record, KIND_MARKS
-        record = encode_data(kind, body, self._boot, self._data_at)
+        record = encode_data(kind, body, generation=self._boot, offset=self._data_at)
         if type(effect) is StoreBatch:
             self._places[effect.key] = (self._boot, self._data_at, len(record))
         self.data.write(effect.token, ("data", self._boot), self._data_at, record)
@@ -193,7 +193,8 @@ class Disk:
         content = self.data.files.get(("data", boot))
         if content is None:
             return None
-        found = read_data(bytes(content[offset : offset + length]), boot, offset)
+        image = bytes(content[offset : offset + length])
+        found = read_data(image, generation=boot, offset=offset)
         if found is None:
             del self._places[key]
             return None
@@ -300,6 +301,8 @@ class Disk:
         if twin.state is TwinState.LOST:
             return False  # What binds us is unreadable: the disk counts as lost.
         self._vote_sequence = twin.sequence
+        if not twin.is_whole:  # One copy stands alone: make it two before acting on it.
+            self.order.put(VOTE, 0, encode_twin(twin.sequence, twin.record))
         return decode_vote(twin.record)
 
     def _format(self) -> None:
@@ -322,8 +325,10 @@ class Disk:
         self._writer.note_synced(self._writer.sequence)
         snapshots: list[bytes] = []
         for (kind, _), content in sorted(self.order.files.items()):
-            if kind == "snapshot" and (found := read_data(bytes(content), 1, 0)) is not None:
-                snapshots.append(found[1])
+            if kind == "snapshot":
+                found = read_data(bytes(content), generation=1, offset=0)
+                if found is not None:
+                    snapshots.append(found[1])
         records = [decode_record(record) for record in scan.records]
         is_rotten = scan.verdict is Verdict.ROT
         return OrderRecovery(self.uuid, vote, records, is_rotten, snapshots)
@@ -336,7 +341,7 @@ class Disk:
                 continue
             image = bytes(content)
             for found in scan_segment(image, boot).found:
-                body = image[found.body : found.body + found.length]
+                body = image[found.body_offset : found.body_offset + found.length]
                 if found.kind == KIND_MARKS:
                     marks += [(mark[:5], mark[5]) for mark in decode_mark(body).marks]
                     continue
@@ -347,7 +352,7 @@ class Disk:
                 key = (batch.group, batch.sender, batch.incarnation, batch.counter_first,
                        batch.stage)  # fmt: skip
                 batches[key] = FoundBatch(key, batch.count, batch.birth, batch.digest)
-                self._places[key] = (boot, found.offset, found.end - found.offset)
+                self._places[key] = (boot, found.offset, record_bytes(found.length))
         return DataRecovery(self.uuid, list(batches.values()), marks)
 
 

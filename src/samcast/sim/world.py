@@ -28,9 +28,10 @@ from samcast.sim.disk import Device, Disk
 from samcast.sim.network import Network
 from samcast.wire.batch import Batch
 from samcast.wire.codec import Message
-from samcast.wire.group import Control, Repair
+from samcast.wire.group import CommitAck, Control, Promise, Repair, StartReply
 
 US_PER_MS = 1000
+VOTES = {CommitAck, Promise, StartReply}  # what counts towards a quorum
 
 
 class Process:
@@ -167,6 +168,9 @@ class World:
         self.channels: dict[Channel, list[int]] = {c: [] for c in Channel}
         self.warnings: dict[str, int] = {}
         self.on_step: Callable[[Process, Role], None] = lambda p, r: None
+        self.on_vote: Callable[[Process, Control], None] = lambda p, m: None
+        self.on_store: Callable[[Process, Store], None] = lambda p, e: None
+        self.on_synced: Callable[[Process, Device, int], None] = lambda p, d, t: None
         self.on_disk_failed: Callable[[Process], None] = lambda p: None
         self.on_bug: Callable[[Process, AssertionError], None] | None = None
 
@@ -229,6 +233,8 @@ class World:
         for effect in effects:
             kind = type(effect)
             if kind is Send:
+                if type(effect.message) in VOTES:  # type: ignore[attr-defined]
+                    self.on_vote(process, effect.message)  # type: ignore[attr-defined]
                 self._send(process, effect.to, effect.message)  # type: ignore[attr-defined]
             elif kind is Multicast:
                 self._multicast(process, effect)  # type: ignore[arg-type]
@@ -276,6 +282,7 @@ class World:
     def _store(self, process: Process, at: int, effect: Store) -> None:
         assert process.disk is not None
         device = process.disk.store(effect)
+        self.on_store(process, effect)
         if not device.is_syncing:
             self._sync(process, at, device)
 
@@ -295,6 +302,7 @@ class World:
             self.on_disk_failed(process)
             return
         token = disk.synced(device)
+        self.on_synced(process, device, token)
         process.post(at, Stored(token))
         if device.waiting:
             self._sync(process, at, device)

@@ -1,17 +1,15 @@
 """The order journal as bytes: what to write where, and after a start what of it was ever promised.
 
 A crash may cost only votes that were never given: a torn tail is cut, rot never is (SAFETY 2.6,
-CE-18, CE-25). The caller hands in segment files whole, of one fixed size, which were created durably
-(zeroed, directory synced) before the first write to them.
+CE-18, CE-25). Segment files have one fixed size and are created durably (zeroed, directory synced)
+before the first write to them.
 
 Sector: written whole or not at all. A tag, then 504 bytes of a group. The tag is a generation and a
 checksum of it and the segment id, with a mark of its own where a group begins, so that no payload
 can pose as a header. All zero: never written. Each life of a segment has a new generation, and
 within a life each sector is written once.
-
 Group: one append. Two checksums, seeded with generation, segment and sector: one of the header, so
 that a length is never believed by chance, and one of all its sectors, tags and padding included.
-
 Chain: the lives of one journal. `start_fresh` begins another; each of its groups names its closing
 group, and it replaces the chains before it when all up to that one are there.
 
@@ -21,12 +19,12 @@ Scan: take the chain of the newest life and walk it to the first group that isn'
   cumulative, so nothing behind it was synced either; complete or not, that is cut as well.
 - Any other flaw, in it, as far as writes in flight have visibly come, in the few sectors behind the
   tail (JOURNAL_TAIL_DOUBT_SECTORS), or likewise where the segment begins that comes next: ROT.
-- Flaws further out do no harm: the sound old sector before them shows that nothing was synced there.
-Nobody can know of a synced group whose sector the disk forgot, with no later group to tell; it looks
-torn. An empty `append` after a sync closes this gap for the groups before it.
+- Flaws further out do no harm: the sound old sector before them shows that nothing was synced.
+Nobody can know of a synced group whose sector the disk forgot, with no later group to tell: it
+looks torn. An empty `append` after a sync closes this gap for the groups before it.
 
 After TORN the writer goes on in another life, which takes over at the first sequence cut, so that
-remains are never looked at again. After ROT it may only start afresh, in segments never used before.
+remains are never looked at again. After ROT it may only start afresh, in segments not yet used.
 """
 
 import copy
@@ -96,7 +94,7 @@ class GroupHeader(msgspec.Struct):
 
 
 class JournalState(msgspec.Struct):
-    """Where a writer goes on. Made by a scan; the default is a journal that has no files yet."""
+    """Where a writer goes on after a scan."""
 
     header: GroupHeader  # of the last group that stands, with `synced` as far as headers tell
     generation: int = 0  # of its life
@@ -143,9 +141,8 @@ class JournalWriter:
 
     def __init__(self, *, segment_bytes: int, state: JournalState | None = None) -> None:
         self._sectors = _sectors_in(segment_bytes)
-        group_bytes = min(JOURNAL_GROUP_BYTES_MAX, self._sectors * _BODY_BYTES)
-        self._payload_bytes_max = group_bytes - _OVERHEAD_BYTES
-        self.record_bytes_max = self._payload_bytes_max - _LENGTH.size
+        room = min(JOURNAL_GROUP_BYTES_MAX, self._sectors * _BODY_BYTES) - _OVERHEAD_BYTES
+        self._payload_bytes_max, self.record_bytes_max = room, room - _LENGTH.size
         self._state = copy.deepcopy(state) if state else JournalState(GroupHeader())
         self._header = self._state.header
         self._base = self._state.generation_max
@@ -213,8 +210,7 @@ class JournalWriter:
         parts: list[bytes] = []
         room = self._payload_bytes_max
         for record in records:
-            size = len(record)
-            if size > self.record_bytes_max:
+            if (size := len(record)) > self.record_bytes_max:
                 raise ValueError(f"a record of {size} bytes; {self.record_bytes_max} fit a group")
             room -= size + _LENGTH.size
             if room < 0:
@@ -246,16 +242,14 @@ class JournalWriter:
     def _move(self) -> None:
         """Begin the next life, in the segment that the last group named."""
         state, header = self._state, self._header
-        state.segment = state.free.pop(0)
-        header.generation_previous = state.generation
+        assert state.generation_max < _GENERATION_MAX
+        state.segment, state.sector = state.free.pop(0), 0
         state.generation_max += 1
-        state.generation = state.generation_max
-        assert state.generation <= _GENERATION_MAX
+        header.generation_previous, state.generation = state.generation, state.generation_max
         if not header.generation_previous:
             header.chain = state.generation
             header.chain_first = header.sequence + 1
             header.chain_segment = state.segment
-        state.sector = 0
         state.live.append(state.segment)
         self._tags = _tags(state.generation, state.segment)
         self._reserve()
@@ -289,8 +283,7 @@ class _Segment:
         written = len(tags)
         while written and not tags[written - 1]:
             written -= 1
-        rest = self.data[written * SECTOR_BYTES :]
-        if rest != bytes(len(rest)):
+        if self.data[written * SECTOR_BYTES :] != bytes((len(tags) - written) * SECTOR_BYTES):
             written = len(tags)
         known = {0: _UNWRITTEN}
         for sector, tag in enumerate(tags[:written]):
@@ -315,22 +308,15 @@ class _Segment:
         if check != crc32c(fields, crc32c(_PLACE.pack(generation, self.number, sector))):
             return None
         header = GroupHeader(*_FIELDS.unpack(fields))
-        is_possible = (
-            header.magic == _MAGIC
-            and header.synced < header.sequence < _SEQUENCE_MAX
-            and header.generation_previous < generation >= header.chain
-            and sector + _sectors_of(header.payload_bytes) <= len(self.codes)
-        )
-        return header if is_possible else None
+        is_ours = header.magic == _MAGIC and header.synced < header.sequence < _SEQUENCE_MAX
+        is_ours &= header.generation_previous < generation >= header.chain
+        is_ours &= sector + _sectors_of(header.payload_bytes) <= len(self.codes)
+        return header if is_ours else None
 
     def own(self, sector: int) -> GroupHeader | None:
         """The header here, if it is of the newest life."""
         header = self.headers.get(sector)
         return header if header and self.codes[sector] >> 1 == self.generation else None
-
-    def life(self) -> GroupHeader | None:
-        """The first readable header of the newest life."""
-        return next((header for sector in self.headers if (header := self.own(sector))), None)
 
     def records(self, sector: int, header: GroupHeader) -> list[bytes] | None:
         """The records of the group that begins here; None if it isn't whole."""
@@ -401,7 +387,7 @@ class _Reader:
         self._successors: dict[tuple[int, int], _Segment] = {}  # of a chain and a life: the newest
         self._chains: dict[int, GroupHeader] = {}  # any header; that of the newest life comes last
         for segment in self._lives.values():
-            life = segment.life()
+            life = next((own for sector in segment.headers if (own := segment.own(sector))), None)
             if life:
                 self._successors[life.chain, life.generation_previous] = segment
                 self._chains.pop(life.chain, None)
@@ -427,7 +413,7 @@ class _Reader:
         return Scan(walk.records, verdict, flaw or cut, self._state(walk, verdict))
 
     def _before(self, chain: GroupHeader) -> GroupHeader | None:
-        """The chain that stands while this one isn't closed; None if it should be there and isn't."""
+        """The chain that stands while this one isn't closed; None if that one is gone."""
         durable = chain.chain_durable
         floor = max(durable, chain.generation_base)
         names = [n for n in self._chains if (n == durable or n > floor) and n < chain.chain]
@@ -480,10 +466,9 @@ class _Reader:
         return flaw
 
     def _is_torn(self, walk: _Walk) -> bool:
-        segment = walk.segment
-        if not segment or self._generation_max > segment.generation:
+        if not walk.segment or self._generation_max > walk.segment.generation:
             return self._generation_max > 0
-        return segment.reach(walk.sector, segment.generation) > walk.sector
+        return walk.segment.reach(walk.sector, walk.segment.generation) > walk.sector
 
     def _state(self, walk: _Walk, verdict: Verdict) -> JournalState:
         state = JournalState(GroupHeader(), generation_max=self._generation_max)

@@ -1,0 +1,291 @@
+"""One class per promise, outside the roles: what must hold of the whole cluster at every moment.
+
+The letters are those of the list of faults: A agreement, U uniqueness, O order, C only committed, D
+durable, K copies, F fencing, T transactions, S sound content, M monotone, R bounded; L, liveness, is
+judged by the runner at the end. Each checker looks at facts: what was committed, delivered,
+confirmed, voted and stored.
+"""
+
+from samcast.group.storage import BatchKey
+from samcast.wire.order import (
+    AnyEntry,
+    ConfigEntry,
+    Configuration,
+    DecisionEntry,
+    Epoch,
+    RunEntry,
+)
+
+Identity = tuple[bytes, int]  # who sent it, its place in that sender's own sequence
+
+
+class Violation(Exception):
+    """A promise was broken."""
+
+    def __init__(self, promise: str, detail: str) -> None:
+        super().__init__(f"{promise}: {detail}")
+        self.promise = promise
+        self.detail = detail
+
+
+class Facts:
+    """What is known of a run, and the only place that checkers share."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration  # the newest that is committed
+        self.entries: list[AnyEntry] = []  # committed, from index 1
+        self.hashes: list[bytes] = []
+        self.heads: dict[int, int] = {}
+        self.number_of_run: dict[BatchKey, int] = {}
+        self.sent: dict[bytes, Identity] = {}  # body -> identity
+        self.given_up: dict[Identity, None] = {}  # the sender was told that nobody can know
+        self.body_at: dict[tuple[int, int], bytes] = {}  # (group, number) -> body
+        self.number_of: dict[Identity, tuple[int, int]] = {}
+        self.confirmed: dict[Identity, tuple[int, int]] = {}  # number 0: kept no longer
+        self.accepted: dict[Epoch, dict[int, int]] = {}  # epoch -> uuid -> index
+        self.promised: dict[int, Epoch] = {}  # uuid -> highest epoch promised to anybody
+        self.payloads: dict[tuple[BatchKey, bytes], dict[int, None]] = {}  # on which disks (uuid)
+        self.snapshots: dict[int, bytes] = {}
+        self.transactions: dict[Identity, int] = {}  # how many messages belong to it
+
+    @property
+    def committed(self) -> int:
+        """Index up to which somebody has said that the log is committed."""
+        return len(self.entries)
+
+
+class Agreement:
+    """A: one entry per index, one message per number, whoever looks."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def on_committed(self, index: int, entry_hash: bytes) -> None:
+        facts = self._facts
+        if index <= facts.committed and facts.hashes[index - 1] != entry_hash:
+            raise Violation("A", f"index {index} was committed with two contents")
+
+    def on_folded(self, who: str, index: int, entry_hash: bytes) -> None:
+        facts = self._facts
+        if 0 < index <= facts.committed and facts.hashes[index - 1] != entry_hash:
+            raise Violation("A", f"{who} folded another log than was committed, at index {index}")
+
+    def on_snapshot(self, who: str, index: int, state: bytes) -> None:
+        if self._facts.snapshots.setdefault(index, state) != state:
+            raise Violation("A", f"{who} has another core state at index {index}")
+
+    def on_delivered(self, who: str, group: int, number: int, body: bytes) -> None:
+        if self._facts.body_at.setdefault((group, number), body) != body:
+            raise Violation("A", f"{who} was given another message as {group}/{number}")
+
+    def on_confirmed(self, identity: Identity, group: int, number: int) -> None:
+        told = self._facts.confirmed.get(identity)
+        if told is not None and number and told[1] and told != (group, number):
+            raise Violation("A", f"{identity} was confirmed as {told} and as {group}/{number}")
+        known = self._facts.number_of.get(identity)
+        if known is not None and number and known != (group, number):
+            raise Violation("A", f"{identity} is {known}, its sender was told {group}/{number}")
+
+
+class Uniqueness:
+    """U: no message and no run ever has two numbers."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def on_numbered(self, key: BatchKey, number: int) -> None:
+        if self._facts.number_of_run.setdefault(key, number) != number:
+            raise Violation("U", f"run {key} has numbers {self._facts.number_of_run[key]}, {number}")
+
+    def on_delivered(self, identity: Identity, group: int, number: int) -> None:
+        at = self._facts.number_of.setdefault(identity, (group, number))
+        if at != (group, number):
+            raise Violation("U", f"message {identity} is {at} and {(group, number)}")
+
+
+class Order:
+    """O: numbers without gaps, members in number order, each sender's messages in its own order."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._next: dict[str, int] = {}
+        self._last: dict[tuple[bytes, int], tuple[int, int]] = {}  # sender -> number, place
+
+    def on_numbered(self, group: int, first: int, count: int) -> None:
+        head = self._facts.heads.get(group, 0)
+        if first != head + 1:
+            raise Violation("O", f"group {group} goes from {head} to {first}")
+        self._facts.heads[group] = head + count
+
+    def on_member(self, who: str, number_next: int) -> None:
+        self._next[who] = number_next
+
+    def on_delivered(self, who: str, number: int) -> None:
+        if number != self._next[who]:
+            raise Violation("O", f"{who} was given {number}, {self._next[who]} was next")
+        self._next[who] = number + 1
+
+    def on_first_seen(self, identity: Identity, group: int, number: int) -> None:
+        """Called once per number, in number order per group."""
+        sender, place = identity
+        before, last = self._last.get((sender, group), (0, 0))
+        if place <= last:
+            raise Violation("O", f"{sender!r} sent {place} before {last}, numbered {number}, {before}")
+        for skipped in range(last + 1, place):
+            if (sender, skipped) not in self._facts.given_up:
+                raise Violation("O", f"{sender!r}: {skipped} is missing before {place}")
+        self._last[(sender, group)] = (number, place)
+
+
+class CommittedOnly:
+    """C: nothing is delivered, folded or told that k disks have not accepted in one epoch."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def on_committed(self, epoch: Epoch, index: int, configuration: Configuration) -> None:
+        accepted = self._facts.accepted.get(epoch, {})
+        listed = [s.uuid for s in configuration.servers]
+        holders = sum(1 for uuid in listed if accepted.get(uuid, 0) >= index)
+        if holders < configuration.k_commit:
+            raise Violation("C", f"index {index} was committed in {epoch} with {holders} accepts")
+
+    def on_folded(self, who: str, index: int) -> None:
+        if index > self._facts.committed:
+            raise Violation("C", f"{who} folded index {index}, committed is {self._facts.committed}")
+
+    def on_delivered(self, who: str, group: int, number: int) -> None:
+        if number > self._facts.heads.get(group, 0):
+            raise Violation("C", f"{who} was given {group}/{number}, which is not committed")
+
+    def on_confirmed(self, identity: Identity, group: int, number: int) -> None:
+        if number > self._facts.heads.get(group, 0):
+            raise Violation("C", f"{identity} was told {group}/{number}, which is not committed")
+
+
+class Copies:
+    """K: whatever is committed lies on k_data listed disks, none of which gave it up."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def on_numbered(self, key: BatchKey, digest: bytes, configuration: Configuration) -> None:
+        disks = self._facts.payloads.get((key, digest), {})
+        listed = sum(1 for s in configuration.servers if s.uuid in disks)
+        if listed < configuration.k_data:
+            raise Violation("K", f"{key} was committed with {listed} copies on listed disks")
+
+
+class Fencing:
+    """F: one sequencer per epoch; nobody accepts below what it promised."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._logs: dict[tuple[Epoch, int], bytes] = {}
+        self._elected: dict[Epoch, tuple[int, int]] = {}
+
+    def on_elected(self, epoch: Epoch, node: int, life: int) -> None:
+        if self._elected.setdefault(epoch, (node, life)) != (node, life):
+            raise Violation("F", f"epoch {epoch} was led twice")
+
+    def on_promised(self, uuid: int, epoch: Epoch) -> None:
+        self._facts.promised[uuid] = max(epoch, self._facts.promised.get(uuid, epoch))
+
+    def on_accepted(self, uuid: int, epoch: Epoch) -> None:
+        promised = self._facts.promised.get(uuid)
+        if promised is not None and epoch < promised:
+            raise Violation("F", f"disk {uuid} accepted in {epoch} after it promised {promised}")
+
+
+class Soundness:
+    """S: what is delivered is what was sent, to the last byte."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def on_delivered(self, who: str, group: int, number: int, body: bytes) -> Identity:
+        identity = self._facts.sent.get(body)
+        if identity is None:
+            raise Violation("S", f"{who} was given bytes as {group}/{number} that nobody sent")
+        return identity
+
+
+class Monotone:
+    """M: what a process has folded, and what a disk has promised, never goes back."""
+
+    def __init__(self) -> None:
+        self._folded: dict[tuple[str, int], int] = {}
+        self._promised: dict[int, Epoch] = {}
+        self._low_water: dict[int, int] = {}
+
+    def on_folded(self, who: str, life: int, index: int) -> None:
+        if index < self._folded.get((who, life), 0):
+            raise Violation("M", f"{who} went back to index {index}")
+        self._folded[(who, life)] = index
+
+    def on_disk(self, uuid: int, promised: Epoch, low_water: int) -> None:
+        if promised < self._promised.get(uuid, promised):
+            raise Violation("M", f"disk {uuid} forgot its promise {self._promised[uuid]}")
+        if low_water < self._low_water.get(uuid, 0):
+            raise Violation("M", f"disk {uuid} has low water {low_water} again")
+        self._promised[uuid] = promised
+        self._low_water[uuid] = low_water
+
+
+class Transactions:
+    """T: a transaction's messages are numbered together or not at all, and once."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._seen: dict[tuple[Identity, bytes], dict[int, None]] = {}
+
+    def on_seen(self, tx: Identity, attempt: bytes, part: int) -> None:
+        """One message of a transaction was numbered."""
+        for other in [a for t, a in self._seen if t == tx]:
+            if other != attempt:
+                raise Violation("T", f"transaction {tx} took effect in two attempts")
+        self._seen.setdefault((tx, attempt), {})[part] = None
+
+    def check_whole(self) -> None:
+        """At a moment when every committed number was seen."""
+        for (tx, _), parts in self._seen.items():
+            if len(parts) != self._facts.transactions[tx]:
+                raise Violation("T", f"transaction {tx} took effect in part: {list(parts)}")
+
+
+class Durable:
+    """D: whatever was confirmed is delivered, under the number that its sender was told."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def check(self) -> None:
+        """When all committed numbers have been delivered."""
+        facts = self._facts
+        for identity, (group, number) in facts.confirmed.items():
+            at = facts.number_of.get(identity)
+            if at is None:
+                raise Violation("D", f"{identity} was confirmed as {group}/{number} and is lost")
+            if number and at != (group, number):
+                raise Violation("A", f"{identity} is {at}, its sender was told {group}/{number}")
+
+
+def numbered_of(entry: AnyEntry) -> list[tuple[BatchKey, int, int, bytes]]:
+    """Payload, first number, count and digest of everything that an entry numbers."""
+    if type(entry) is RunEntry:
+        key = (entry.group, entry.sender, entry.incarnation, entry.counter_first, 0)
+        return [(key, entry.number_first, entry.count, entry.digest)]
+    found: list[tuple[BatchKey, int, int, bytes]] = []
+    if type(entry) is DecisionEntry:
+        for part in entry.parts:
+            number = part.number_first
+            for ref in part.stages:
+                key = (part.group, entry.owner, entry.incarnation, entry.tx, ref.stage)
+                found.append((key, number, ref.count, ref.digest))
+                number += ref.count
+    return found
+
+
+def configuration_of(entry: AnyEntry) -> Configuration | None:
+    """The configuration that an entry puts in force."""
+    return entry.configuration if type(entry) is ConfigEntry else None

@@ -1,0 +1,306 @@
+"""Applications of a simulated world: senders, owners of transactions, members, an administrator.
+
+A message's body names its sender, its place in the sender's sequence and the attempt, so a checker can
+judge uniqueness and order without knowing anything of runs, ids or incarnations.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from samcast.group.member import Deliver, Member
+from samcast.group.owner import Decided, Owner, OwnerOpened, OwnerStopped, Transacted
+from samcast.group.sender import Confirmed, Failed, Opened, Sender, Stopped, Submitted
+from samcast.machine.ports import (
+    NEVER_MS,
+    Channel,
+    Effect,
+    Event,
+    NodeId,
+    Received,
+    Role,
+    Send,
+    Ticked,
+)
+from samcast.machine.quorum import servers_with
+from samcast.sim.checkers import Identity
+from samcast.sim.world import Process
+from samcast.wire.batch import Message, columns_from_messages
+from samcast.wire.group import AnswerKind, AnyRequest, Outcome, Propose
+from samcast.wire.order import ROLE_COMMIT, Configuration
+
+if TYPE_CHECKING:
+    from samcast.sim.cluster import Cluster
+
+
+class Proposer:
+    """A role of tests: proposes one thing until it hears the outcome."""
+
+    def __init__(
+        self, node: NodeId, configuration: Configuration, nonce: int, request: AnyRequest
+    ) -> None:
+        self.node = node
+        self._servers = [s.node for s in servers_with(configuration, ROLE_COMMIT)]
+        self._nonce = nonce
+        self._request = request
+        self._due_ms = 0
+        self._now_ms = 0
+        self._turn = node
+        self.outcome: Outcome | None = None
+        self._handlers: dict[type, Callable[..., None]] = {Outcome: self._on_outcome}
+
+    def step(self, events: Sequence[Event]) -> list[Effect]:
+        out: list[Effect] = []
+        for event in events:
+            if type(event) is Received and type(event.message) is Outcome:
+                self._on_outcome(event.message)
+            elif type(event) is Ticked:
+                self._now_ms = event.now_ms
+        if self.outcome is None and self._now_ms >= self._due_ms:
+            self._due_ms = self._now_ms + 60
+            self._turn += 1
+            server = self._servers[self._turn % len(self._servers)]
+            out.append(Send(server, Propose(self._nonce, self._request)))
+        return out
+
+    def _on_outcome(self, outcome: Outcome) -> None:
+        if outcome.nonce == self._nonce:
+            self.outcome = outcome
+
+    def due_ms(self) -> int:
+        return NEVER_MS if self.outcome is not None else self._due_ms
+
+
+class SenderApp:
+    """Sends a sequence of messages through one sender; a named one survives crashes."""
+
+    def __init__(
+        self,
+        cluster: "Cluster",
+        process: Process,
+        group: int,
+        *,
+        is_named: bool,
+        contacts: tuple[int, ...] = (),
+        channel: Channel = Channel.DATA,
+    ) -> None:
+        self._cluster = cluster
+        self.process = process
+        self.group = group
+        self.is_named = is_named
+        self._contacts = contacts
+        self._channel = channel
+        self.key = process.name.encode()
+        self.attempt = 0
+        self.place = 0  # messages handed over by this life
+        self.goal = 0  # messages wanted
+        self.is_open = not is_named
+        self.is_over = False
+        self._tokens: dict[int, tuple[int, int]] = {}  # token -> first place, count
+        self._token = 0
+        process.on_effect = self._on_effect
+
+    def start(self) -> None:
+        """Begin a life; an unnamed one is another sender altogether."""
+        cluster = self._cluster
+        self.attempt += 1
+        if not self.is_named and self.attempt > 1:
+            self.key = f"{self.process.name}.{self.attempt}".encode()
+            self.place = 0
+        self.is_open = not self.is_named
+        self._tokens.clear()
+        name = self.process.name if self.is_named else ""
+        sender = Sender(
+            self.process.node,
+            cluster.configuration,
+            cluster.settings,
+            cluster.world.chance,
+            self.group,
+            name,
+            self._contacts,
+            self._channel,
+        )
+        self.process.start([sender])
+        self.pump()
+
+    @property
+    def sender(self) -> Sender | None:
+        """The role, while the process lives."""
+        role = self.process.roles[0] if self.process.roles else None
+        return role if isinstance(role, Sender) else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Everything wanted has an outcome."""
+        return self.is_over or (self.is_open and self.place >= self.goal and not self._tokens)
+
+    def want(self, count: int) -> None:
+        """Send so many messages more."""
+        self.goal += count
+        self.pump()
+
+    def pump(self) -> None:
+        """Hand messages over, a few at a time."""
+        chance = self._cluster.world.chance
+        while self.process.is_up and self.is_open and self.place < self.goal:
+            if len(self._tokens) >= self._cluster.outstanding_max or self.is_over:
+                return
+            count = min(chance.pick((1, 1, 1, 2, 3)), self.goal - self.place)
+            messages = [self._message(self.place + i + 1) for i in range(count)]
+            self._token += 1
+            self._tokens[self._token] = (self.place + 1, count)
+            self.place += count
+            columns = columns_from_messages(messages)
+            self.process.post(0, Submitted(self._token, columns, count))
+            self._cluster.judge.trace.add(
+                self._cluster.world.now_us, self.process.name, "sent", group=self.group,
+                sender=self.key.decode(), counter=self.place - count + 1, count=count,
+            )  # fmt: skip
+
+    def _message(self, place: int) -> Message:
+        chance = self._cluster.world.chance
+        padding = b"x" * chance.pick((0, 1, 7, 40))
+        body = b"%s:%d:%d:%d:%s" % (self.key, place, self.attempt, chance.below(10**6), padding)
+        self._cluster.judge.on_sent(self.process, (self.key, place), body, self.group)
+        return Message(body)
+
+    def _on_effect(self, process: Process, role: Role, effect: Effect) -> None:
+        if type(effect) is Confirmed:
+            first, count = self._tokens.pop(effect.token)
+            for i in range(count):
+                number = effect.number_first + i if effect.number_first else 0
+                identity = (self.key, first + i)
+                self._cluster.judge.on_confirmed(process, identity, self.group, number)
+            self._note("confirmed", first, count, effect.number_first)
+        elif type(effect) is Failed:
+            first, count = self._tokens.pop(effect.token)
+            if effect.kind is AnswerKind.FORGOTTEN:
+                for i in range(count):
+                    self._cluster.judge.facts.given_up[(self.key, first + i)] = None
+            self._note("answered", first, count, 0)
+        elif type(effect) is Opened:
+            if not self.is_open:
+                self.is_open = True
+                self.place = effect.counter_next - 1
+        elif type(effect) is Stopped:
+            self.is_over = True
+        self.pump()
+
+    def _note(self, what: str, first: int, count: int, number: int) -> None:
+        self._cluster.judge.trace.add(
+            self._cluster.world.now_us, self.process.name, what, group=self.group,
+            sender=self.key.decode(), counter=first, count=count, number=number,
+        )  # fmt: skip
+
+
+class OwnerApp:
+    """Runs transactions over one or several groups, one after the other."""
+
+    def __init__(self, cluster: "Cluster", process: Process, groups: tuple[int, ...]) -> None:
+        self._cluster = cluster
+        self.process = process
+        self._groups = groups
+        self.key = process.name.encode()
+        self.attempt = 0
+        self.tx = 0  # handed over
+        self.goal = 0
+        self.is_open = False
+        self.is_over = False
+        self._busy = False
+        process.on_effect = self._on_effect
+
+    def start(self) -> None:
+        """Begin a life under the same name."""
+        cluster = self._cluster
+        self.attempt += 1
+        self.is_open = self._busy = False
+        role = Owner(
+            self.process.node,
+            cluster.configuration,
+            cluster.settings,
+            cluster.world.chance,
+            self.process.name,
+        )
+        self.process.start([role])
+
+    @property
+    def owner(self) -> Owner | None:
+        """The role, while the process lives."""
+        role = self.process.roles[0] if self.process.roles else None
+        return role if isinstance(role, Owner) else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Everything wanted is decided."""
+        return self.is_over or (self.is_open and not self._busy and self.tx >= self.goal)
+
+    def want(self, count: int) -> None:
+        """Run so many transactions more."""
+        self.goal += count
+        self.pump()
+
+    def pump(self) -> None:
+        """Hand over the next transaction, if there is one to run."""
+        if not self.process.is_up or not self.is_open or self._busy or self.tx >= self.goal:
+            return
+        self._busy = True
+        self.tx += 1
+        chance = self._cluster.world.chance
+        facts = self._cluster.judge.facts
+        parts = facts.transactions.setdefault((self.key, self.tx), chance.between(1, 4))
+        stages: list[tuple[int, bytes, int]] = []
+        for part in range(1, parts + 1):
+            group = self._groups[(part + self.tx) % len(self._groups)]
+            body = b"%s:%d:%d:%d:%d" % (
+                self.key, self.tx, self.attempt, part, chance.below(10**6),
+            )  # fmt: skip
+            identity: Identity = (b"%s/%d" % (self.key, part), self.tx)
+            self._cluster.judge.on_sent(self.process, identity, body, group)
+            stages.append((group, columns_from_messages([Message(body)]), 1))
+        self.process.post(0, Transacted(self.tx, tuple(stages)))
+
+    def _on_effect(self, process: Process, role: Role, effect: Effect) -> None:
+        if type(effect) is OwnerOpened:
+            if not self.is_open:
+                self.is_open = True
+                self.tx = effect.tx_next - 1
+        elif type(effect) is Decided:
+            self._busy = False
+            # The number of each part follows from the spans, group by group.
+            at: dict[int, int] = {group: first for group, first, _ in effect.spans}
+            parts = self._cluster.judge.facts.transactions[(self.key, effect.tx)]
+            for part in range(1, parts + 1):
+                group = self._groups[(part + effect.tx) % len(self._groups)]
+                number = at.get(group, 0)
+                if number:
+                    at[group] += 1
+                identity = (b"%s/%d" % (self.key, part), effect.tx)
+                self._cluster.judge.on_confirmed(process, identity, group, number)
+        elif type(effect) is OwnerStopped:
+            self.is_over = True
+        self.pump()
+
+
+class MemberApp:
+    """A member whose application keeps its position across crashes."""
+
+    def __init__(self, cluster: "Cluster", process: Process, group: int) -> None:
+        self._cluster = cluster
+        self.process = process
+        self.group = group
+        self.position = 1
+        process.on_effect = self._on_effect
+
+    def start(self) -> None:
+        """Begin a life where the last one stopped."""
+        cluster = self._cluster
+        member = Member(
+            self.process.node, cluster.configuration, cluster.settings, self.group, self.position
+        )
+        cluster.judge.on_member(self.process, member)
+        self.process.start([member])
+
+    def _on_effect(self, process: Process, role: Role, effect: Any) -> None:
+        self._cluster.judge.on_effect(process, effect)
+        if type(effect) is Deliver:
+            number, batch = effect.runs[-1]
+            self.position = number + batch.count

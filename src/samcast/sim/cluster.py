@@ -1,0 +1,253 @@
+"""A whole cluster made from a seed: servers with disks, entries, members, senders and owners.
+
+Limits are tiny so that rare states are common: rows are evicted after a few senders, buffers hold a
+few runs, messages carry a few entries, snapshots come every few entries.
+"""
+
+from samcast.group.commit_server import CommitServer
+from samcast.group.data_server import DataServer
+from samcast.group.entry import Entry
+from samcast.group.settings import GroupSettings
+from samcast.machine.ports import Channel, Role
+from samcast.machine.quorum import check_quorums
+from samcast.sim.clients import MemberApp, OwnerApp, Proposer, SenderApp
+from samcast.sim.disk import Disk
+from samcast.sim.judge import Judge
+from samcast.sim.trace import Trace
+from samcast.sim.world import Process, World
+from samcast.wire.group import AnyRequest, GroupRequest
+from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
+
+SEGMENT_BYTES = 8 * 1024
+SHAPES = (  # servers, k, e
+    (3, 2, 2), (3, 2, 2), (3, 2, 2), (3, 3, 1), (4, 3, 2), (4, 3, 2), (4, 2, 3), (5, 3, 3),
+    (5, 4, 2), (5, 3, 3), (6, 4, 3), (7, 4, 4),
+)  # fmt: skip
+
+
+class Shape:
+    """What a seed decides about its cluster before anything runs."""
+
+    def __init__(self, world: World) -> None:
+        chance = world.chance
+        self.servers, self.k, self.e = chance.pick(SHAPES)
+        self.is_split = chance.happens(0.15)  # commit and data servers in processes of their own
+        data = self.servers if not self.is_split else max(3, self.servers - 1)
+        self.k_data = min(chance.pick((2, 2, 2, 3)), data)
+        self.data_servers = data
+        self.entries = chance.pick((0, 1, 2))
+        self.groups = chance.pick((1, 1, 2, 3))
+        self.members = chance.pick((1, 2, 3))  # per group
+        self.senders = chance.between(3, 5)
+        self.named = chance.pick((0, 1, 2))
+        self.owners = chance.pick((0, 1, 1))
+        self.has_multicast = chance.happens(0.4)  # payloads reach members, too
+        self.lifetime = chance.pick((12, 30, 60, 10**6))
+        self.senders_max = chance.pick((2, 4, 8, 64))
+        self.settings = self._settings(world)
+
+    def _settings(self, world: World) -> GroupSettings:
+        chance = world.chance
+        return GroupSettings(
+            sender_runs_max=chance.pick((2, 4, 16)),
+            cell_lifetime=chance.pick((100, 10**6)),
+            snapshot_interval=chance.pick((10, 25, 60, 10**6)),
+            is_before=chance.happens(0.3),
+            is_one_step=chance.happens(0.3),
+            is_overheard=chance.happens(0.3),
+            entries_per_message_max=chance.pick((3, 8, 64)),
+            entries_per_record_max=8,
+            pending_runs_max=chance.pick((6, 40, 1000)),
+            held_runs_max=chance.pick((4, 12, 100)),
+            held_runs_reserve=chance.pick((24, 40)),
+            member_runs_max=chance.pick((4, 16, 200)),
+            spans_per_request_max=chance.pick((1, 4, 64)),
+            repairs_per_reply_max=chance.pick((1, 4, 64)),
+            heartbeat_interval_ms=25,
+            suspect_ms=chance.pick((80, 120, 200)),
+            retry_ms=chance.pick((10, 20, 40)),
+            retry_max_ms=chance.pick((100, 300)),
+            fetch_after_ms=chance.pick((20, 60)),
+        )
+
+
+class Cluster:
+    """All processes of one world."""
+
+    def __init__(self, world: World, trace: Trace) -> None:
+        self.world = world
+        self.shape = shape = Shape(world)
+        self.settings = shape.settings
+        self.outstanding_max = world.chance.pick((1, 3, 6))
+        self.servers: list[Process] = []
+        self.entries: list[Process] = []
+        self.members: list[MemberApp] = []
+        self.senders: list[SenderApp] = []
+        self.owners: list[OwnerApp] = []
+        self.proposers: list[tuple[Process, Proposer]] = []
+        self.groups: list[int] = []
+        self._node_next = 1000
+        self._roles: dict[int, int] = {}
+        self.configuration = self._make_servers()
+        check_quorums(self.configuration)
+        self.judge = Judge(world, self.configuration, trace)
+
+    def _make_servers(self) -> Configuration:
+        shape, world = self.shape, self.world
+        plan = [(i, ROLE_COMMIT | ROLE_DATA) for i in range(1, shape.servers + 1)]
+        if shape.is_split:
+            plan = [(i, ROLE_COMMIT) for i in range(1, shape.servers + 1)]
+            plan += [(20 + i, ROLE_DATA) for i in range(1, shape.data_servers + 1)]
+        listed = []
+        for node, roles in plan:
+            channels = [Channel.GLOBAL]
+            channels += [Channel.COMMIT] if roles & ROLE_COMMIT else []
+            channels += [Channel.DATA, Channel.PAYLOAD] if roles & ROLE_DATA else []
+            process = world.add(node, f"server-{node}", tuple(channels))
+            process.disk = Disk(node, world.chance, self.settings, SEGMENT_BYTES)
+            process.disk.recover()
+            self._roles[node] = roles
+            self.servers.append(process)
+            listed.append(Server(node, process.disk.uuid, roles))
+        return Configuration(1, tuple(listed), shape.k, shape.e, shape.k_data)
+
+    # servers
+
+    def roles_of(self, node: int) -> int:
+        """What a server is configured to be."""
+        return self._roles[node]
+
+    def start_server(self, process: Process) -> bool:
+        """Begin a life from the disk; True if the disk had to be formatted anew."""
+        disk = process.disk
+        assert disk is not None
+        order, data, is_new = disk.recover()
+        roles: list[Role] = []
+        bits = self._roles[process.node]
+        if bits & ROLE_COMMIT:
+            roles.append(
+                CommitServer(
+                    process.node, self.configuration, self.settings, order, self.world.chance
+                )
+            )
+        if bits & ROLE_DATA:
+            roles.append(DataServer(process.node, self.configuration, self.settings, data))
+        process.on_effect = lambda p, r, e: self.judge.on_effect(p, e)
+        process.clock_offset_ms = self.world.chance.pick((0, 0, 5, 10**6))
+        self.judge.on_start(process, data)
+        process.start(roles)
+        return is_new
+
+    def commit_server(self, process: Process) -> CommitServer | None:
+        """The commit server of a living process."""
+        for role in process.roles:
+            if isinstance(role, CommitServer):
+                return role
+        return None
+
+    def data_server(self, process: Process) -> DataServer | None:
+        """The data server of a living process."""
+        for role in process.roles:
+            if isinstance(role, DataServer):
+                return role
+        return None
+
+    def sequencers(self) -> list[Process]:
+        """Processes that lead, or believe that they do."""
+        return [
+            p
+            for p in self.servers
+            if (role := self.commit_server(p)) is not None and role.sequencer is not None
+        ]
+
+    # clients
+
+    def _client(self, name: str, *channels: Channel) -> Process:
+        self._node_next += 1
+        return self.world.add(self._node_next, name, channels)
+
+    def propose(self, request: AnyRequest) -> Proposer:
+        """Have something ordered."""
+        process = self._client(f"admin-{self._node_next}")
+        nonce = 1 + self.world.chance.below(2**62)
+        proposer = Proposer(process.node, self.configuration, nonce, request)
+        process.start([proposer])
+        self.proposers.append((process, proposer))
+        return proposer
+
+    def start(self) -> None:
+        """Servers, entries and the groups; clients come when the groups are there."""
+        for process in self.servers:
+            self.start_server(process)
+        for i in range(self.shape.entries):
+            entry = self._client(f"entry-{i + 1}", Channel.GLOBAL)
+            self.entries.append(entry)
+            self.start_entry(entry)
+
+    def start_entry(self, process: Process) -> None:
+        """Begin a life of an entry; it remembers nothing."""
+        process.start([Entry(process.node, self.configuration, self.settings)])
+
+    def make_groups(self, within_us: int) -> bool:
+        """Create the groups; False if that took too long."""
+        asked = [
+            self.propose(GroupRequest(f"group-{i}", self.shape.lifetime, self.shape.senders_max))
+            for i in range(self.shape.groups)
+        ]
+        limit = self.world.now_us + within_us
+        done = self.world.run_until(limit, lambda: all(p.outcome is not None for p in asked))
+        self.groups = [p.outcome.value for p in asked if p.outcome is not None]
+        self.forget_proposers()
+        return done
+
+    def forget_proposers(self) -> None:
+        """Administrators that have their answer go."""
+        left = []
+        for process, proposer in self.proposers:
+            if proposer.outcome is None:
+                left.append((process, proposer))
+            else:
+                self.world.remove(process.node)
+        self.proposers = left
+
+    def start_clients(self) -> None:
+        """Members, senders and owners."""
+        for group in self.groups:
+            for _ in range(self.shape.members):
+                name = f"member-{len(self.members) + 1}"
+                app = MemberApp(self, self._client(name, Channel.GLOBAL, Channel.PAYLOAD), group)
+                self.members.append(app)
+                app.start()
+        for i in range(self.shape.senders + self.shape.named):
+            self.add_sender(is_named=i >= self.shape.senders)
+        for i in range(self.shape.owners):
+            owner = OwnerApp(self, self._client(f"tx{i + 1}"), tuple(self.groups))
+            self.owners.append(owner)
+            owner.start()
+
+    def add_sender(self, *, is_named: bool) -> SenderApp:
+        """One more sender, directly or through an entry."""
+        chance = self.world.chance
+        name = f"{'named' if is_named else 'sender'}-{self._node_next}"
+        contacts: tuple[int, ...] = ()
+        if self.entries and chance.happens(0.5):
+            contacts = tuple(p.node for p in self.entries)
+        channel = Channel.PAYLOAD if self.shape.has_multicast else Channel.DATA
+        app = SenderApp(
+            self,
+            self._client(name),
+            chance.pick(self.groups),
+            is_named=is_named,
+            contacts=contacts,
+            channel=channel,
+        )
+        self.senders.append(app)
+        app.start()
+        return app
+
+    def members_are_current(self) -> bool:
+        """Every living member has delivered all that is committed."""
+        heads = self.judge.facts.heads
+        return all(
+            app.position > heads.get(app.group, 0) for app in self.members if app.process.is_up
+        )

@@ -1,0 +1,237 @@
+"""The judge: watches every process from outside, turns what it sees into facts, asks the checkers."""
+
+from samcast.group.commit_server import CommitServer
+from samcast.group.data_server import DataServer
+from samcast.group.member import Deliver, Member
+from samcast.group.storage import DataRecovery, DropBatch, StoreBatch, StoreSnapshot
+from samcast.machine.ports import Effect, Role, Store
+from samcast.sim.checkers import (
+    Agreement,
+    CommittedOnly,
+    Copies,
+    Durable,
+    Facts,
+    Fencing,
+    Identity,
+    Monotone,
+    Order,
+    Soundness,
+    Transactions,
+    Uniqueness,
+    Violation,
+    configuration_of,
+    numbered_of,
+)
+from samcast.sim.disk import Device
+from samcast.sim.trace import Trace
+from samcast.sim.world import Process, World
+from samcast.wire.batch import Batch, messages_of
+from samcast.wire.group import CommitAck, Control, Promise, StartReply
+from samcast.wire.order import Configuration, Epoch
+
+
+class Judge:
+    """All checkers of one world."""
+
+    def __init__(self, world: World, configuration: Configuration, trace: Trace) -> None:
+        self._world = world
+        self.trace = trace
+        self.facts = Facts(configuration)
+        self.agreement = Agreement(self.facts)
+        self.uniqueness = Uniqueness(self.facts)
+        self.order = Order(self.facts)
+        self.committed_only = CommittedOnly(self.facts)
+        self.copies = Copies(self.facts)
+        self.fencing = Fencing(self.facts)
+        self.soundness = Soundness(self.facts)
+        self.monotone = Monotone()
+        self.transactions = Transactions(self.facts)
+        self.durable = Durable(self.facts)
+        self._claimed: dict[Epoch, int] = {}
+        self._folded: dict[int, int] = {}
+        self._storing: dict[int, list[tuple[int, StoreBatch]]] = {}
+        self._first_seen: dict[int, int] = {}  # group -> numbers seen in order up to here
+        self.elections = 0
+        self.elections_with_suffix = 0
+        self.runs_committed = 0
+        world.on_step = self.on_step
+        world.on_vote = self.on_vote
+        world.on_store = self.on_store
+        world.on_synced = self.on_synced
+
+    # servers
+
+    def on_step(self, process: Process, role: Role) -> None:
+        """After each turn of each role."""
+        if type(role) is CommitServer:
+            self._on_commit_server(process, role)
+        elif isinstance(role, DataServer):
+            core = role.follower.core
+            self._on_folded(process, "data", core.index, core.hash)
+
+    def _on_commit_server(self, process: Process, role: CommitServer) -> None:
+        sequencer = role.sequencer
+        if sequencer is not None:
+            epoch = sequencer.epoch
+            if epoch not in self._claimed:
+                self._on_elected(process, role, epoch)
+            for index in range(self._claimed[epoch] + 1, sequencer.committed + 1):
+                entry_hash = sequencer.log.hash_at(index)
+                if entry_hash is None:
+                    continue
+                self.agreement.on_committed(index, entry_hash)
+                self.committed_only.on_committed(epoch, index, sequencer.configuration)
+                if index > self.facts.committed:
+                    self._on_committed(index, entry_hash, role)
+            self._claimed[epoch] = sequencer.committed
+        self._on_folded(process, "commit", role.core.index, role.core.hash)
+        self.monotone.on_disk(role.uuid, role.vote_durable, role.log.base)
+
+    def _on_elected(self, process: Process, role: CommitServer, epoch: Epoch) -> None:
+        sequencer = role.sequencer
+        assert sequencer is not None
+        self.fencing.on_elected(epoch, process.node, process.life)
+        self._claimed[epoch] = role.core.index
+        self.elections += 1
+        if sequencer.epoch_index - 1 > self.facts.committed:
+            self.elections_with_suffix += 1
+        self.trace.add(
+            self._world.now_us, process.name, "elected", number=sequencer.epoch_index,
+            incarnation=epoch[0],
+        )  # fmt: skip
+
+    def _on_committed(self, index: int, entry_hash: bytes, role: CommitServer) -> None:
+        facts = self.facts
+        sequencer = role.sequencer
+        assert sequencer is not None
+        entry = sequencer.log.entry(index)
+        if index != facts.committed + 1:
+            raise Violation("O", f"index {index} was committed after {facts.committed}")
+        facts.entries.append(entry)
+        facts.hashes.append(entry_hash)
+        for key, number, count, digest in numbered_of(entry):
+            self.order.on_numbered(key[0], number, count)
+            self.uniqueness.on_numbered(key, number)
+            self.copies.on_numbered(key, digest, facts.configuration)
+            self.runs_committed += 1
+        facts.configuration = configuration_of(entry) or facts.configuration
+
+    def _on_folded(self, process: Process, what: str, index: int, entry_hash: bytes) -> None:
+        who = f"{process.name}/{what}"
+        self.monotone.on_folded(who, process.life, index)
+        self.committed_only.on_folded(who, index)
+        self.agreement.on_folded(who, index, entry_hash)
+
+    def on_vote(self, process: Process, message: Control) -> None:
+        """A message that counts towards a quorum leaves."""
+        if type(message) is Promise:
+            self.fencing.on_promised(message.uuid, message.epoch)
+            return
+        if type(message) is CommitAck:
+            index = message.index
+        else:
+            assert type(message) is StartReply
+            if not message.is_started:
+                return
+            index = message.length
+        self.fencing.on_accepted(message.uuid, message.epoch)
+        accepted = self.facts.accepted.setdefault(message.epoch, {})
+        accepted[message.uuid] = max(accepted.get(message.uuid, 0), index)
+
+    # disks
+
+    def on_store(self, process: Process, effect: Store) -> None:
+        """Something is on its way to a disk."""
+        if type(effect) is StoreBatch:
+            self._storing.setdefault(process.node, []).append((effect.token, effect))
+        elif type(effect) is StoreSnapshot:
+            self.agreement.on_snapshot(process.name, effect.index, effect.state)
+
+    def on_synced(self, process: Process, device: Device, token: int) -> None:
+        """A sync has ended."""
+        assert process.disk is not None
+        if device is not process.disk.data:
+            return
+        storing = self._storing.get(process.node, [])
+        while storing and storing[0][0] <= token:
+            _, effect = storing.pop(0)
+            self._hold(process.disk.uuid, effect.key, effect.digest)
+
+    def _hold(self, uuid: int, key: tuple[int, bytes, int, int, int], digest: bytes) -> None:
+        self.facts.payloads.setdefault((key, digest), {})[uuid] = None
+
+    def on_start(self, process: Process, recovery: DataRecovery | None) -> None:
+        """A server begins a life with what its disk gave back."""
+        self._storing.pop(process.node, None)
+        if recovery is not None:
+            for found in recovery.batches:
+                self._hold(recovery.uuid, found.key, found.digest)
+
+    def on_dropped(self, process: Process, effect: DropBatch) -> None:
+        """A data server gave a payload up of its own will."""
+        assert process.disk is not None
+        for (key, _), disks in self.facts.payloads.items():
+            if key == effect.key:
+                disks.pop(process.disk.uuid, None)
+
+    # clients
+
+    def on_sent(self, process: Process, identity: Identity, body: bytes, group: int) -> None:
+        """An application hands a message over."""
+        self.facts.sent[body] = identity
+
+    def on_member(self, process: Process, member: Member) -> None:
+        """A member begins, at its saved position."""
+        self.order.on_member(process.name, member.number_next)
+
+    def on_effect(self, process: Process, effect: Effect) -> None:
+        """What roles tell their applications."""
+        if type(effect) is Deliver:
+            for number_first, batch in effect.runs:
+                self._on_delivered(process, effect.group, number_first, batch)
+        elif type(effect) is DropBatch:
+            self.on_dropped(process, effect)
+
+    def _on_delivered(self, process: Process, group: int, first: int, batch: Batch) -> None:
+        who = process.name
+        self.trace.add(
+            self._world.now_us, who, "delivered", group=group, sender=batch.sender.hex(),
+            incarnation=batch.incarnation, counter=batch.counter_first, count=batch.count,
+            number=first, digest=batch.digest.hex(),
+        )  # fmt: skip
+        for number, message in enumerate(messages_of(batch), first):
+            self.order.on_delivered(who, number)
+            self.committed_only.on_delivered(who, group, number)
+            identity = self.soundness.on_delivered(who, group, number, message.body)
+            self.agreement.on_delivered(who, group, number, message.body)
+            self.uniqueness.on_delivered(identity, group, number)
+        self._see_in_order(group)
+
+    def _see_in_order(self, group: int) -> None:
+        """Once per number, in number order: the senders' own order, and transactions."""
+        facts = self.facts
+        number = self._first_seen.get(group, 0) + 1
+        while (body := facts.body_at.get((group, number))) is not None:
+            identity = facts.sent[body]
+            fields = body.split(b":")
+            if fields[0].startswith(b"tx"):
+                tx = (fields[0], int(fields[1]))
+                self.transactions.on_seen(tx, fields[2], int(fields[3]))
+            else:
+                self.order.on_first_seen(identity, group, number)
+            number += 1
+        self._first_seen[group] = number - 1
+
+    def on_confirmed(
+        self, process: Process, identity: Identity, group: int, number: int
+    ) -> None:
+        """A sender was told that a message is committed, and its number unless that is 0."""
+        self.committed_only.on_confirmed(identity, group, number)
+        self.agreement.on_confirmed(identity, group, number)
+        if number or identity not in self.facts.confirmed:
+            self.facts.confirmed[identity] = (group, number)
+
+    def check_end(self) -> None:
+        """When every member has delivered everything that is committed."""
+        self.durable.check()
+        self.transactions.check_whole()

@@ -1,0 +1,213 @@
+"""Runs seeds: a phase with faults, in which safety is judged after every step, then a phase in which a
+core quorum is healed, the rest stays broken, and everything sent must come through in bounded time."""
+
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import msgspec
+
+from samcast.sim.checkers import Violation
+from samcast.sim.cluster import Cluster
+from samcast.sim.faults import Faults
+from samcast.sim.trace import Trace
+from samcast.sim.world import Process, World
+
+FAULTS_MIN = 10
+RUNS_MIN = 220
+SECOND_US = 1_000_000
+CALM_US = 10 * SECOND_US  # to make the groups before anything goes wrong
+HEALED_US = 60 * SECOND_US  # bound of the liveness phase, in simulated time
+
+
+class Result(msgspec.Struct):
+    """What one seed gave."""
+
+    seed: int
+    promise: str = ""  # the one that was broken
+    detail: str = ""
+    last: list[str] = []
+    events: int = 0
+    simulated_s: float = 0.0
+    wall_s: float = 0.0
+    runs: int = 0
+    committed: int = 0
+    elections: int = 0
+    elections_with_suffix: int = 0
+    servers: int = 0
+    senders: int = 0
+    faults: dict[str, int] = {}
+    states: dict[str, dict[str, int]] = {}
+    warnings: dict[str, int] = {}
+    unseed: str = ""
+
+
+class Run:
+    """One seed, from the first start to the verdict."""
+
+    def __init__(self, seed: int, trace: Trace, is_mutated: bool) -> None:
+        self.world = World(seed)
+        self.trace = trace
+        self.cluster = Cluster(self.world, trace)
+        self.faults = Faults(self.cluster)
+        self.world.on_disk_failed = self.faults.on_disk_failed
+        if is_mutated:
+            self.world.on_bug = self._on_bug
+
+    def _on_bug(self, process: Process, error: AssertionError) -> None:
+        """Under a mutant an assertion stops the process, as it would in production."""
+        self.faults.on_disk_failed(process)
+
+    def play(self) -> None:
+        """Raise a `Violation` if a promise is broken."""
+        world, cluster = self.world, self.cluster
+        cluster.start()
+        if not cluster.make_groups(CALM_US):
+            raise Violation("L", "the groups could not be made on a healthy cluster")
+        cluster.start_clients()
+        length_us = world.chance.pick((3, 4, 5)) * SECOND_US
+        self._plan_work(length_us)
+        self.faults.plan(FAULTS_MIN + world.chance.below(8), 50_000, length_us)
+        self.faults.plan_elections(3, 50_000, length_us)
+        world.run_until(world.now_us + length_us)
+        self._heal()
+        self._finish()
+
+    def _plan_work(self, length_us: int) -> None:
+        """Spread the messages over the whole phase, so that every fault meets some."""
+        world, cluster = self.world, self.cluster
+        for _ in range(RUNS_MIN):
+            app = world.chance.pick(cluster.senders)
+            world.at(world.chance.below(length_us), app.want, 1)
+        for owner in cluster.owners:
+            for _ in range(world.chance.between(3, 12)):
+                world.at(world.chance.below(length_us), owner.want, 1)
+
+    def _heal(self) -> None:
+        """A core quorum is healed; as many as may be stay broken for ever."""
+        world, cluster, faults = self.world, self.cluster, self.faults
+        faults.is_on = False
+        world.network.heal()
+        faults.settle_damage()
+        broken = self._choose_broken()
+        for process in cluster.servers:
+            process.paused_until = 0
+            process.clock_rate = 1.0
+            assert process.disk is not None
+            process.disk.slow = 1
+            process.disk.is_failing = False
+            if process.node in broken:
+                if process.is_up:
+                    process.stop()
+                faults.keep_down(process)
+            elif not process.is_up:
+                faults.restart(process)
+            else:
+                process.plan_turn(1)
+                faults.free(process)
+        for entry in cluster.entries:
+            if not entry.is_up:
+                cluster.start_entry(entry)
+        for app in [*cluster.members, *cluster.owners, *cluster.senders]:
+            if not app.process.is_up:
+                app.start()
+
+    def _choose_broken(self) -> list[int]:
+        """Servers that the promises can do without, whatever only they may hold."""
+        shape, faults, chance = self.cluster.shape, self.faults, self.world.chance
+        if faults.damaged or chance.happens(0.3):
+            return []
+        most = min(shape.k - 1, shape.k_data - 1, shape.servers - max(shape.k, shape.e))
+        most = min(most, shape.data_servers - shape.k_data)
+        if most < 1:
+            return []
+        nodes = [p.node for p in self.cluster.servers]
+        return chance.some(nodes, chance.between(1, most))
+
+    def _finish(self) -> None:
+        world, cluster = self.world, self.cluster
+        for app in cluster.senders:
+            app.want(2)
+        for owner in cluster.owners:
+            owner.want(1)
+        limit = world.now_us + HEALED_US
+        if not world.run_until(limit, self._is_quiet):
+            raise Violation("L", self._stuck())
+        cluster.judge.check_end()
+
+    def _is_quiet(self) -> bool:
+        cluster = self.cluster
+        return (
+            all(app.is_idle for app in cluster.senders)
+            and all(owner.is_idle for owner in cluster.owners)
+            and cluster.members_are_current()
+        )
+
+    def _stuck(self) -> str:
+        cluster = self.cluster
+        senders = [a.process.name for a in cluster.senders if not a.is_idle]
+        owners = [o.process.name for o in cluster.owners if not o.is_idle]
+        heads = cluster.judge.facts.heads
+        members = [
+            f"{m.process.name} at {m.position} of {heads.get(m.group, 0)}"
+            for m in cluster.members
+            if m.position <= heads.get(m.group, 0)
+        ]
+        leading = [p.name for p in cluster.sequencers()]
+        return f"after healing: senders {senders}, owners {owners}, {members}, led by {leading}"
+
+
+def run_seed(seed: int, file: TextIO | None = None, is_mutated: bool = False) -> Result:
+    """Play one seed to its end."""
+    started = time.perf_counter()
+    trace = Trace(file)
+    result = Result(seed)
+    run = Run(seed, trace, is_mutated)
+    try:
+        run.play()
+    except Violation as violation:
+        result.promise, result.detail = violation.promise, violation.detail
+    except AssertionError as error:
+        if is_mutated:
+            raise
+        result.promise, result.detail = "assertion", _where(error)
+    world, cluster = run.world, run.cluster
+    result.last = trace.last if result.promise else []
+    result.events = world.events
+    result.simulated_s = world.now_us / SECOND_US
+    result.runs = cluster.judge.runs_committed
+    result.committed = sum(cluster.judge.facts.heads.values())
+    result.elections = cluster.judge.elections
+    result.elections_with_suffix = cluster.judge.elections_with_suffix
+    result.servers = len(cluster.servers)
+    result.senders = len(cluster.senders)
+    result.faults = run.faults.counts
+    result.states = run.faults.states
+    result.warnings = world.warnings
+    result.unseed = trace.unseed(world.chance.fingerprint())
+    result.wall_s = time.perf_counter() - started
+    return result
+
+
+def _where(error: AssertionError) -> str:
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if at is None:
+        return str(error)
+    return f"{at.tb_frame.f_code.co_qualname} line {at.tb_lineno}: {error}"
+
+
+def run_many(
+    seeds: list[int], jobs: int, on_result: Callable[[Result], Any], is_mutated: bool = False
+) -> None:
+    """Play many seeds on several cores; results come as they are done."""
+    if jobs <= 1:
+        for seed in seeds:
+            on_result(run_seed(seed, None, is_mutated))
+        return
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415
+
+    with ProcessPoolExecutor(jobs) as pool:
+        for result in pool.map(run_seed, seeds, chunksize=4):
+            on_result(result)
