@@ -362,10 +362,10 @@ def test_the_columns_in_arrow_are_views_of_the_batch() -> None:
 
 
 def test_a_batch_without_any_content_becomes_a_record_batch_of_empty_cells() -> None:
-    record_batch = arrow_of(batch_of([Message(b"")] * 3), 1)
+    record_batch = arrow_of(batch_of([Message(b"")] * 100), 1)
     record_batch.validate(full=True)
     for name in ("body", "key", "headers"):
-        assert record_batch.column(name).to_pylist() == [b""] * 3
+        assert record_batch.column(name).to_pylist() == [b""] * 100
 
 
 def test_all_messages_of_a_stage_have_the_counter_of_its_transaction() -> None:
@@ -427,11 +427,21 @@ def test_what_lies_under_a_null_key_does_not_come_along() -> None:
 
 
 def test_columns_without_a_block_are_absent() -> None:
-    nothing = pyarrow.array([None, None], pyarrow.binary())
     record_batch = pyarrow.record_batch(
-        {"body": pyarrow.array([b"", b""], pyarrow.large_binary()), "headers": nothing}
+        {
+            "body": pyarrow.array([b"", b""], pyarrow.large_binary()),
+            "headers": pyarrow.array([None, None], pyarrow.binary()),
+        }
     )
     assert columns_from_arrow(record_batch) == EMPTY_COLUMNS
+
+
+def test_a_column_of_arrow_beyond_int32_is_refused_before_it_is_read() -> None:
+    offsets = pyarrow.py_buffer(struct.pack("<2q", 0, 2**31))
+    block = pyarrow.py_buffer(bytes(2**31))  # never touched, so it takes no memory
+    bodies = pyarrow.Array.from_buffers(pyarrow.large_binary(), 1, [None, offsets, block])
+    with pytest.raises(WireError, match="batch-bytes"):
+        columns_from_arrow(pyarrow.record_batch({"body": bodies}))
 
 
 def test_arrow_comes_back_from_arrow() -> None:

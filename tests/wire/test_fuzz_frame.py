@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from samcast.limits import FRAME_BYTES_MAX
 from samcast.wire.errors import WireError
 from samcast.wire.frame import (
     FRAME_HEADER_BYTES,
@@ -33,7 +34,7 @@ headers = st.builds(
     st.sampled_from([1, 1, 1, 0, 2, 255]),
     kinds,
     st.sampled_from([0, 0, 0, 1, 0xFFFF]),
-    st.one_of(st.integers(0, 300), st.integers(0, 2**32 - 1)),
+    st.one_of(st.integers(0, 300), st.integers(0, FRAME_BYTES_MAX), st.integers(0, 2**32 - 1)),
     st.integers(0, 2**32 - 1),
 )
 noise = st.one_of(

@@ -112,8 +112,9 @@ class CommitServer:
         self.now_ms = 0
         self._initial = configuration
         replayed = replay(recovery.records, self.log_epoch, recovery.is_rotten)
-        self.core = self._recover_core(known, replayed, recovery)
+        self.core = self._recover_core(replayed, recovery)
         self.configuration = known
+        self._see_whether_listed()
         self.log = replayed.log
         self.unknown_from = replayed.unknown_from
         self._prefix: list[AnyRecord] = []
@@ -129,6 +130,7 @@ class CommitServer:
         self._ack_to: NodeId | None = None  # a sequencer that must hear where we are
         self._is_behind = False
         self.snapshot_index, self.snapshot_hash = 0, HASH_NONE
+        self._truncating = 0
         self._snapshots: dict[int, bytes] = {}
         for state in recovery.snapshots:
             core = Core.decode(state, settings)
@@ -143,21 +145,19 @@ class CommitServer:
         self.sequencer: Sequencer | None = None
         self._handlers = self._make_handlers()
 
-    def _recover_core(
-        self, known: Configuration, replayed: Replayed, recovery: OrderRecovery
-    ) -> Core:
-        """The fold at the log's base. Without its snapshot, what is above the base is no use."""
+    def _recover_core(self, replayed: Replayed, recovery: OrderRecovery) -> Core:
+        """The fold at the newest snapshot, which is of committed entries and so decided."""
         core = Core(self._initial, self.settings)
         for state in recovery.snapshots:
             candidate = Core.decode(state, self.settings)
-            if core.index < candidate.index <= max(replayed.log.length, replayed.log.base):
+            if candidate.index > core.index:
                 core = candidate
-        if core.index < replayed.log.base:
-            replayed.log = OrderLog(core.index, core.hash)
+        if replayed.log.hash_at(core.index) == core.hash:
+            return core
+        if core.index < replayed.log.base or replayed.unknown_from:
+            # The base's snapshot, or what led up to this one, is lost: nothing above it is known.
             replayed.unknown_from = core.index + 1
-        elif replayed.log.hash_at(core.index) != core.hash:
-            # A snapshot ahead of what rot left of the log: it is decided, the log starts there.
-            replayed.log = OrderLog(core.index, core.hash)
+        replayed.log = OrderLog(core.index, core.hash)
         return core
 
     def _make_handlers(self) -> dict[type[Control], Handler]:
@@ -244,10 +244,9 @@ class CommitServer:
 
     # who we are
 
-    @property
-    def is_learner(self) -> bool:
-        """Our disk is not (yet) the one that the configuration lists."""
-        return not lists(self.configuration, self.node, self.uuid, ROLE_COMMIT)
+    def _see_whether_listed(self) -> None:
+        """A learner's disk is not (yet) the one that the configuration lists."""
+        self.is_learner = not lists(self.configuration, self.node, self.uuid, ROLE_COMMIT)
 
     def may_vote(self) -> bool:
         """Learners keep out of every quorum."""
@@ -500,29 +499,37 @@ class CommitServer:
         if index > self.snapshot_index:
             self.snapshot_index, self.snapshot_hash = index, state_hash(state)
 
+    @property
+    def is_truncating(self) -> bool:
+        """The journal is being rewritten without its oldest entries."""
+        return self._truncating > self.log.base
+
     def _truncate(self, index: int, out: list[Effect]) -> None:
         """Entries up to a committed truncation may go: rewrite the journal without them."""
         if self.installing.is_writing or self.unknown_from or index not in self._snapshots:
             return  # A later turn tries again.
-        self.log.drop(index)
-        self.queries.forget_below(index)
-        if self.sequencer is not None:
-            self.sequencer.drop_below(index)
+        if self._truncating >= index:
+            return
+        self._truncating = index
         base_hash = self.log.hash_at(index)
         assert base_hash is not None
         records: list[AnyRecord] = [BaseRecord(index, base_hash, self.log_epoch)]
-        if self.log.length > index:
-            entries = tuple(self.log.slice(index + 1, self.log.length - index))
-            records += self._entry_records(index + 1, entries)
+        entries = tuple(self.log.slice(index + 1, self.log.length - index))
+        records += self._entry_records(index + 1, entries)
         epoch, length = self.log_epoch, self.log.length
         self._prefix = []
         self._length_written = length
         encoded = tuple(encode_record(r) for r in records)
-        out.append(
-            self.store(
-                lambda token: RewriteOrder(token, encoded), lambda o: self._stored(epoch, length, o)
-            )
-        )
+
+        def stored(o: list[Effect]) -> None:
+            if self.log.base < index <= self.core.index:
+                self.log.drop(index)
+                self.queries.forget_below(index)
+                if self.sequencer is not None:
+                    self.sequencer.drop_below(index)
+            self._stored(epoch, length, o)
+
+        out.append(self.store(lambda token: RewriteOrder(token, encoded), stored))
 
     # installs, done by `installing`
 
@@ -582,6 +589,7 @@ class CommitServer:
     def adopt_configuration(self, configuration: Configuration, out: list[Effect]) -> None:
         """A committed configuration is in force; whoever leads in an older one stops."""
         self.configuration = configuration
+        self._see_whether_listed()
         if self.sequencer is not None:
             self.sequencer = None
             self.election.stand_at_once()

@@ -34,7 +34,7 @@ from samcast.machine.ports import (
     Ticked,
     Warn,
 )
-from samcast.machine.quorum import servers_with
+from samcast.machine.quorum import lists, servers_with
 from samcast.wire.batch import Batch, decode_batch, encode_batch
 from samcast.wire.errors import WireError
 from samcast.wire.group import (
@@ -50,6 +50,7 @@ from samcast.wire.group import (
     Head,
     HeadRequest,
     Heartbeat,
+    Join,
     OrderReply,
     PayloadRequest,
     Repair,
@@ -61,6 +62,7 @@ from samcast.wire.group import (
 from samcast.wire.order import (
     CELL,
     EPOCH_NONE,
+    ROLE_COMMIT,
     ROLE_DATA,
     AbortEntry,
     AnyEntry,
@@ -103,6 +105,9 @@ class DataServer:
         self._marks_writing: dict[int, int] = {}  # token -> index that is marked with it
         self.applied = 0  # everything up to this index is held here and marked, durably
         self._applied_told = 0
+        self._unsure: dict[int, None] = {}  # groups where a snapshot skipped numbers we lack
+        self._join_due_ms = 0
+        self._listed_in: Configuration | None = None
         self._epoch: Epoch = EPOCH_NONE
         self._is_full = False
         self._repair_due_ms = 0
@@ -173,6 +178,9 @@ class DataServer:
         for key in self.unnumbered.due(self._now_ms):
             self._report_if_durable(key)
         self._repair_own(out)
+        if self._unsure:
+            self._drop_unsure(out)
+        self._ask_to_join(out)
         self._store_marks(out)
         self._send_reports(out)
         self._send_answers(out)
@@ -196,6 +204,11 @@ class DataServer:
             is_lacking = answer[0] is AnswerKind.NUMBER and key not in self.numbered
             if is_lacking and not self._is_full:
                 self._store_numbered(key, batch, answer[1], out)
+            return
+        if key in self.numbered:  # Our marks know more than our fold, which is still behind.
+            if self.numbered.digest_of(key) == batch.digest:
+                number = self.numbered.number_of(key)
+                self._answer(sender, answer_of(asked, AnswerKind.NUMBER, number))
             return
         held = self.unnumbered.get(key)
         if held is not None:
@@ -304,39 +317,66 @@ class DataServer:
         if not self.follower.on_snapshot_reply(sender, reply, self._now_ms, out):
             return
         for group, rows in self.follower.core.groups.items():
-            if group != CELL:  # What came before the snapshot is fetched by number.
+            if group != CELL:  # What came before the snapshot is known by number only.
                 self.numbered.lack_span(group, 1, rows.head + 1)
-                self._drop_expired(group, out)
-        for owner in self.unnumbered.owners():
-            self._drop_stages(owner, out)
+        self._settle_skipped()
+        self._unsure.update(dict.fromkeys(self.follower.core.groups))
+
+    def _settle_skipped(self) -> None:
+        """Of what we hold some may have been numbered in the stretch that the snapshot skipped."""
+        for key in self.unnumbered.keys():
+            held = self.unnumbered.get(key)
+            if held is None or key[4]:
+                continue
+            asked = Asked(*key[:4], held.count, held.birth, 0, 0, held.digest)
+            answer = self.follower.core.answer(asked)
+            if answer is not None and answer[0] is AnswerKind.NUMBER:
+                self._on_numbered(key, held.count, held.digest, answer[1])
+
+    def _drop_unsure(self, out: list[Effect]) -> None:
+        """Once a group is whole again, whatever has no number in it never got one."""
+        for group in [g for g in self._unsure if self.numbered.is_whole_in(g)]:
+            del self._unsure[group]
+            self._drop_expired(group, out)
+            for owner in self.unnumbered.owners():
+                self._drop_stages(owner, out)
 
     def _apply(self, committed: list[tuple[int, AnyEntry]], out: list[Effect]) -> None:
         groups: dict[int, None] = {}
+        owners: dict[bytes, None] = {}
         for _, entry in committed:
             if type(entry) is RunEntry:
                 key = (entry.group, entry.sender, entry.incarnation, entry.counter_first, 0)
                 self._on_numbered(key, entry.count, entry.digest, entry.number_first)
                 groups[entry.group] = None
             elif type(entry) is DecisionEntry:
-                for part in entry.parts:
-                    groups[part.group] = None
-                    number = part.number_first
-                    for ref in part.stages:
-                        key = (part.group, entry.owner, entry.incarnation, entry.tx, ref.stage)
-                        self._on_numbered(key, ref.count, ref.digest, number)
-                        number += ref.count
-                self._drop_stages(entry.owner, out)
+                groups.update(dict.fromkeys(part.group for part in entry.parts))
+                owners[entry.owner] = None
+                self._on_decided(entry)
             elif type(entry) is AbortEntry:
-                self._drop_stages(entry.owner, out)
+                owners[entry.owner] = None
             elif type(entry) is OpenEntry or type(entry) is SenderRemovedEntry:
-                self._drop_stages(entry.sender, out)
+                owners[entry.sender] = None
             elif type(entry) is GroupRemovedEntry:
                 for key in self.unnumbered.of_group(entry.group):
                     self._drop(key, out)
+        # The fold is at the last of these entries: only now may what it rules out be dropped.
         for group in groups:
             self._drop_expired(group, out)
+        for owner in owners:
+            self._drop_stages(owner, out)
+
+    def _on_decided(self, entry: DecisionEntry) -> None:
+        for part in entry.parts:
+            number = part.number_first
+            for ref in part.stages:
+                key = (part.group, entry.owner, entry.incarnation, entry.tx, ref.stage)
+                self._on_numbered(key, ref.count, ref.digest, number)
+                number += ref.count
 
     def _drop_expired(self, group: int, out: list[Effect]) -> None:
+        if group in self._unsure or group == CELL:
+            return
         rows = self.follower.core.groups[group]
         for key in self.unnumbered.born_below(group, rows.admission_floor()):
             self._drop(key, out)
@@ -344,7 +384,9 @@ class DataServer:
     def _drop_stages(self, owner: bytes, out: list[Effect]) -> None:
         for key in self.unnumbered.of_owner(owner):
             held = self.unnumbered.get(key)
-            if held is not None and self._may_drop_stage(key, held.birth):
+            if held is None or key[0] in self._unsure:
+                continue
+            if self._may_drop_stage(key, held.birth):
                 self._drop(key, out)
 
     def _drop(self, key: BatchKey, out: list[Effect]) -> None:
@@ -414,6 +456,19 @@ class DataServer:
         self._marks_writing[self._token] = index if is_whole else self.applied
         record = encode_record(MarkRecord(marks, self._marks_writing[self._token]))
         out.append(StoreMarks(self._token, record))
+
+    def _ask_to_join(self, out: list[Effect]) -> None:
+        """Our disk is another than the configuration lists: nothing that we report counts."""
+        configuration = self.follower.core.configuration
+        if configuration is self._listed_in:
+            return
+        if lists(configuration, self.node, self.uuid, ROLE_DATA):
+            self._listed_in = configuration
+        elif self._now_ms >= self._join_due_ms:
+            self._join_due_ms = self._now_ms + 4 * self._settings.retry_ms
+            join = Join(self.node, self.uuid, configuration.number)
+            for server in servers_with(configuration, ROLE_COMMIT):
+                out.append(Send(server.node, join))
 
     # answers
 

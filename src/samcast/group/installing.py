@@ -75,7 +75,8 @@ class Installing:
             out.append(Send(sender, Refusal(start.epoch, server.promised, server.configuration)))
             return
         server.election.on_sequencer_heard(start.epoch)
-        if start.epoch == server.log_epoch and not server.unknown_from:
+        is_behind = server.unknown_from or start.base > server.log.length
+        if start.epoch == server.log_epoch and not is_behind:
             out.append(Send(sender, server.start_reply(start.epoch, is_started=True)))
             return
         if self.is_writing or not self._begin(sender, start, out):
@@ -147,16 +148,19 @@ class Installing:
         install = self._install
         assert install is not None
         skip = install.length + 1 - start.index_first
-        if 0 <= skip < len(start.entries):
-            new = start.entries[skip:]
-            install.entries.extend(new)
+        if not 0 <= skip <= len(start.entries):
+            return  # Repeated, or a chunk before it was lost: the sequencer tries again.
+        install.entries.extend(start.entries[skip:])
         if install.length >= start.length:
             self._write(install, out)
-        else:
+        elif len(start.entries) > skip:
             out.append(Send(sender, self._server.start_reply(start.epoch, is_started=False)))
 
     def _write(self, install: Install, out: list[Effect]) -> None:
         server = self._server
+        if server.is_truncating:
+            self._install = None  # The journal is being rewritten; the sequencer tries again.
+            return
         if server.log.hash_at(install.base) == install.base_hash:
             log = server.log.copy()
             log.cut(install.base)

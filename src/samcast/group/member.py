@@ -94,6 +94,7 @@ class Member:
         self._known = Ranges()
         self._gone = Ranges()  # numbers whose entries no commit server has any more
         self._payloads: dict[BatchKey, Batch] = {}
+        self._wanted: dict[BatchKey, None] = {}  # payloads of the units that we know
         self._by_number: dict[int, Batch] = {}  # answers to questions by number
         self._overheard: dict[int, AnyEntry] = {}
         self._overheard_epoch: Epoch = EPOCH_NONE
@@ -203,9 +204,22 @@ class Member:
         self._see_head(unit.end - 1)
         if number_first < self.number_next or number_first in self._units:
             return
-        if len(self._units) < self._settings.member_runs_max or number_first == self.number_next:
-            self._units[number_first] = unit
-            self._known.add(number_first, unit.end)
+        if len(self._units) >= self._settings.member_runs_max:
+            # What comes first matters most; the rest can be asked for again.
+            highest = max(self._units)
+            if highest < number_first:
+                return
+            self._drop(highest)
+        self._units[number_first] = unit
+        self._known.add(number_first, unit.end)
+        for slot in slots:
+            self._wanted[slot.key] = None
+
+    def _drop(self, number_first: int) -> None:
+        unit = self._units.pop(number_first)
+        self._known.remove(number_first, unit.end)
+        for slot in unit.slots:
+            self._wanted.pop(slot.key, None)
 
     # payloads
 
@@ -215,9 +229,14 @@ class Member:
 
     def _keep(self, batch: Batch) -> None:
         key = (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
-        if key not in self._payloads and len(self._payloads) >= self._settings.member_runs_max:
-            del self._payloads[next(iter(self._payloads))]
-        self._payloads[key] = batch
+        payloads, wanted = self._payloads, self._wanted
+        if key not in payloads and len(payloads) >= self._settings.member_runs_max:
+            if key not in wanted:
+                return
+            spare = next((k for k in payloads if k not in wanted), None)
+            if spare is not None:
+                del payloads[spare]
+        payloads[key] = batch
 
     def _on_repair(self, sender: NodeId, repair: Repair, out: list[Effect]) -> None:
         for number_first, payload in repair.batches:
@@ -231,8 +250,8 @@ class Member:
             self._keep(batch)
             if number_first >= self.number_next and number_first not in self._known:
                 self._by_number[number_first] = batch
-                while len(self._by_number) > self._settings.member_runs_max:
-                    del self._by_number[next(iter(self._by_number))]
+                if len(self._by_number) > self._settings.member_runs_max:
+                    del self._by_number[max(self._by_number)]
 
     # delivering
 
@@ -272,7 +291,7 @@ class Member:
             runs.append((number, payload))
             number += slot.count
             self._payloads.pop(slot.key, None)
-        del self._units[self.number_next]
+        self._drop(self.number_next)
         self._by_number.pop(self.number_next, None)
         self.number_next = unit.end
         return True
@@ -314,7 +333,8 @@ class Member:
 
     def _ask_for_order(self, out: list[Effect]) -> None:
         most = self._settings.spans_per_request_max
-        holes = self._known.missing(self.number_next, self._head + 1, most)
+        end = min(self._head, self.number_next + self._settings.member_runs_max) + 1
+        holes = self._known.missing(self.number_next, end, most)
         by_order: list[Span] = []
         by_number: list[Span] = []
         for first, end in holes:

@@ -89,33 +89,44 @@ class Numbering:
         admission = tail.admission(
             run.group, run.sender, run.incarnation, run.counter_first, run.birth
         )
-        if admission is Admission.NEVER:
-            return
         key = (run.group, run.sender, run.incarnation, run.counter_first)
-        pending = self._pending.get(key)
+        if admission is Admission.NEVER:
+            self._pending.pop(key, None)
+            return
+        pending = self._pending.get(key) or self._admit(self._pending, key)
         if pending is None:
-            if len(self._pending) >= self._settings.pending_runs_max:
-                del self._pending[next(iter(self._pending))]
-            pending = self._pending[key] = Pending(self._server.now_ms)
+            return
         if run.confirmed_below > pending.confirmed_below:
             pending.confirmed_below = run.confirmed_below
         content = self.content_of(run)
         reporters = pending.reporters.setdefault(content, {})
         reporters[sender] = None
         if len(reporters) >= self._sequencer.configuration.k_data:
-            self._make_ready(run, pending)
+            self._make_ready(run, pending, is_next=admission is Admission.NUMBER)
+
+    def _admit(self, pending: dict[Key, Pending], key: Key) -> Pending | None:
+        """Room for one more. What is gathering reports goes only when it has had its time, or
+        many newcomers would push each other out for ever."""
+        now = self._server.now_ms
+        if len(pending) >= self._settings.pending_runs_max:
+            oldest = next(iter(pending))
+            if pending[oldest].since_ms + 2 * self._settings.retry_max_ms > now:
+                return None
+            del pending[oldest]
+        pending[key] = item = Pending(now)
+        return item
 
     @staticmethod
     def content_of(run: Reported) -> Content:
         """A number is bound to content, not to an id alone."""
         return (run.digest, run.count, run.birth)
 
-    def _make_ready(self, run: Reported, pending: Pending) -> None:
+    def _make_ready(self, run: Reported, pending: Pending, *, is_next: bool) -> None:
         subject = (run.group, run.sender)
         ready = self._ready.setdefault(subject, {})
         if run.counter_first not in ready:
-            if self._ready_count >= self._settings.pending_runs_max:
-                return
+            if self._ready_count >= self._settings.pending_runs_max and not is_next:
+                return  # Reported again later; what is next in line needs no room.
             self._ready_count += 1
         ready[run.counter_first] = RunEntry(
             run.group,
@@ -136,11 +147,9 @@ class Numbering:
         if tail.may_drop_stage(owner, incarnation, tx, stage.birth):
             return
         key = (stage.group, owner, incarnation, tx, stage.stage)
-        pending = self._stages.get(key)
+        pending = self._stages.get(key) or self._admit(self._stages, key)
         if pending is None:
-            if len(self._stages) >= self._settings.pending_runs_max:
-                del self._stages[next(iter(self._stages))]
-            pending = self._stages[key] = Pending(self._server.now_ms)
+            return
         reporters = pending.reporters.setdefault(self.content_of(stage), {})
         reporters[sender] = None
         if len(reporters) >= self._sequencer.configuration.k_data:

@@ -227,6 +227,10 @@ class Numbered:
         """Nothing that is known to be committed is lacking."""
         return not self._lacking
 
+    def is_whole_in(self, group: int) -> bool:
+        """The same of one group."""
+        return group not in self._lacking
+
     def lacking_spans(self, most: int) -> list[Span]:
         """The first holes, over all groups."""
         spans: list[Span] = []

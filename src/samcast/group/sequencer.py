@@ -18,6 +18,7 @@ from samcast.wire.group import (
     CommitAck,
     CommitSubmit,
     DataReport,
+    HashAt,
     Heartbeat,
     Join,
     Promise,
@@ -46,12 +47,16 @@ HEADS_MAX = 64  # of one heartbeat; with more groups they take turns
 class Progress:
     """How far one commit server is with our log."""
 
-    __slots__ = ("acked", "base", "due_ms", "heard_ms", "is_started", "snapshot", "uuid", "wait_ms")
+    __slots__ = (
+        "acked", "base", "due_ms", "heard_ms", "is_started", "received", "snapshot", "uuid",
+        "wait_ms",
+    )  # fmt: skip
 
     def __init__(self, uuid: int, now_ms: int, wait_ms: int) -> None:
         self.uuid = uuid
         self.is_started = False
         self.base: int | None = None  # where its log and ours agree, once known
+        self.received = 0  # chunks of our log that it has gathered
         self.acked = 0
         self.snapshot: tuple[int, bytes] = (0, b"")
         self.heard_ms = now_ms
@@ -96,7 +101,7 @@ class Sequencer:
         self.epoch_index = log.length
         for node, promise in promises.items():
             if not promise.unknown_from:
-                self._progress[node].base = log.agrees_up_to(promise.hashes)
+                self._progress[node].base = self._base_for(promise.hashes)
                 self._send_start(node, out)
 
     # the log
@@ -202,22 +207,30 @@ class Sequencer:
             self._resend(sender, progress, out)
             return
         progress.is_started = False
-        if not reply.received or progress.base is None:
-            progress.base = self.log.agrees_up_to(reply.hashes)
-            self._send_start(sender, out)
+        progress.heard_ms = self._server.now_ms
+        if reply.received and progress.base is not None:
+            progress.received = reply.received
         else:
-            self._send_start(sender, out, reply.received + 1)
+            progress.base = self._base_for(reply.hashes)
+            progress.received = 0
+        self._send_start(sender, out)
 
-    def _send_start(self, node: NodeId, out: list[Effect], first: int = 0) -> None:
-        """The next chunk of our log; a server that shares nothing with us starts at our base."""
+    def _base_for(self, landmarks: tuple[HashAt, ...]) -> int:
+        """Where a server's log and ours agree; one that shares nothing with us starts at our base."""
+        common = self.log.agrees_up_to(landmarks)
+        return self.log.base if common is None else common
+
+    def _send_start(self, node: NodeId, out: list[Effect]) -> None:
+        """The next chunk of our log."""
         progress = self._progress[node]
         base = progress.base if progress.base is not None else self.log.base
         base_hash = self.log.hash_at(base)
         if base_hash is None:  # truncated since
             progress.base = base = self.log.base
+            progress.received = 0
             base_hash = self.log.hash_at(base)
             assert base_hash is not None
-        first = max(first, base + 1)
+        first = max(progress.received, base) + 1
         entries = tuple(self.log.slice(first, self._settings.entries_per_message_max))
         start = Start(
             self.configuration, self.epoch, base, base_hash, first, entries, self.log.length
@@ -273,8 +286,9 @@ class Sequencer:
     def _resend(self, node: NodeId, progress: Progress, out: list[Effect]) -> None:
         """What a server lacks, from where it stands."""
         first = progress.acked + 1
-        if first <= self.log.base:
+        if first <= self.log.base:  # What it lacks is truncated: it needs our snapshot.
             progress.is_started = False
+            progress.base, progress.received = self.log.base, 0
             self._send_start(node, out)
         elif first <= self._submitted or (node == self._server.node and first <= self.log.length):
             out.append(Send(node, self._submit_from(first, max(self._submitted, first))))

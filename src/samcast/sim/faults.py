@@ -38,7 +38,9 @@ class Faults:
         self._down: dict[int, None] = {}
         self.damaged: dict[int, Damage] = {}
         shape = cluster.shape
-        self.budget = min(shape.k, shape.k_data) - 1
+        # Of rot a server recovers under its old uuid; a new uuid takes a commit without it.
+        self.budget_rot = min(shape.k - 1, shape.k_data - 1, shape.servers - shape.e)
+        self.budget = min(self.budget_rot, shape.servers - shape.k)
         network: list[Callable[[], None]] = [
             self.loss, self.burst, self.duplicate, self.reorder, self.hold_old, self.cut_whole,
             self.cut_one_way, self.cut_pair, self.swizzle, self.flip,
@@ -392,14 +394,11 @@ class Faults:
         assert victim.disk is not None
         victim.disk.slow = 1
 
-    def _may_damage(self) -> Process | None:
+    def _may_damage(self, budget: int) -> Process | None:
         """A server whose disk may be hurt without going beyond the budget."""
         self.settle_damage()
         whole = [p for p in self._up() if p.node not in self.damaged]
-        if len(self.damaged) >= self.budget or not whole:
-            return None
-        victim = self._chance.pick(whole)
-        return victim
+        return self._chance.pick(whole) if whole and len(self.damaged) < budget else None
 
     def settle_damage(self) -> None:
         """Forget damage that is repaired: listed, voting, and holding all that was committed."""
@@ -424,8 +423,8 @@ class Faults:
             if is_held and is_whole and facts.committed >= damage.listed_at:
                 del self.damaged[node]
 
-    def _damage(self, kind: str, hurt: Callable[[Process], bool]) -> None:
-        victim = self._may_damage()
+    def _damage(self, kind: str, budget: int, hurt: Callable[[Process], bool]) -> None:
+        victim = self._may_damage(budget)
         if victim is None or victim.disk is None:
             return
         self._note(kind, victim)
@@ -440,7 +439,7 @@ class Faults:
             assert victim.disk is not None
             return victim.disk.rot(where)
 
-        self._damage(f"rot_{where}", hurt)
+        self._damage(f"rot_{where}", self.budget if where == "vote" else self.budget_rot, hurt)
 
     def rot_head(self) -> None:
         self._rot("head")
@@ -463,7 +462,7 @@ class Faults:
             victim.disk.wipe()
             return True
 
-        self._damage("wipe", hurt)
+        self._damage("wipe", self.budget, hurt)
 
     def restore_old(self) -> None:
         """Keep a copy of a disk, and put it back much later."""

@@ -170,6 +170,8 @@ class Judge:
     def on_dropped(self, process: Process, effect: DropBatch) -> None:
         """A data server gave a payload up of its own will."""
         assert process.disk is not None
+        if effect.key in self.facts.number_of_run:
+            raise Violation("G", f"{process.name} dropped {effect.key}, which is committed")
         for (key, _), disks in self.facts.payloads.items():
             if key == effect.key:
                 disks.pop(process.disk.uuid, None)

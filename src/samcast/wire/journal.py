@@ -56,11 +56,9 @@ _PAYLOAD_FROM = _CHECKED_FROM + _FIELDS.size
 _FIRST_BYTES = SECTOR_BYTES - _PAYLOAD_FROM  # of the payload, in the first sector
 _OVERHEAD_BYTES = _BODY_BYTES - _FIRST_BYTES  # of a group, beside its tags
 _HEAD_MARK = 0x5A3C96E1  # 16 bits, so that few flips can't make a head of a body
-_GENERATION_MAX, _SEQUENCE_MAX = 2**31 - 1, 2**63 - 1
-_CHAIN_LOST = 2**32 - 1  # stands for a chain that was rotten beyond knowing its name
+_ID_MAX, _SEQUENCE_MAX = 2**31 - 1, 2**63 - 1  # of generations and segments; of groups
 _UNWRITTEN, _SPOILT = 0, -1  # codes of sectors; all others are generation * 2 + is_head
 _NO_GENERATION = -2  # unlike that of any code
-_SECTOR_ZERO = bytes(SECTOR_BYTES)
 
 
 class Verdict(enum.Enum):
@@ -183,7 +181,7 @@ class JournalWriter:
         groups = [*self._groups(records), (b"", 0)]
         state, header = self._state, self._header
         is_durable = header.synced >= max(header.closing, header.chain_first)
-        if is_durable or state.is_rotten or header.chain <= self._base:
+        if is_durable or header.chain <= self._base:
             header.chain_durable = header.chain
         header.generation_base = self._base
         header.closing = header.sequence + len(groups)
@@ -242,7 +240,7 @@ class JournalWriter:
     def _move(self) -> None:
         """Begin the next life, in the segment that the last group named."""
         state, header = self._state, self._header
-        assert state.generation_max < _GENERATION_MAX
+        assert state.generation_max < _ID_MAX
         state.segment, state.sector = state.free.pop(0), 0
         state.generation_max += 1
         header.generation_previous, state.generation = state.generation, state.generation_max
@@ -290,14 +288,14 @@ class _Segment:
             if tag not in known:
                 known[tag] = self._code(_TAG_NATIVE.pack(tag))
             start = sector * SECTOR_BYTES
-            is_odd = not tag and self.data[start : start + SECTOR_BYTES] != _SECTOR_ZERO
+            is_odd = not tag and any(self.data[start : start + SECTOR_BYTES])
             tags[sector] = _SPOILT if is_odd else known[tag]
         return tags
 
     def _code(self, tag: bytes) -> int:
         generation: int = _TAG.unpack(tag)[0]
         head, body = _tags(generation, self.number)
-        is_tag = 0 < generation <= _GENERATION_MAX and tag in (head, body)
+        is_tag = 0 < generation <= _ID_MAX and tag in (head, body)
         return generation * 2 + (tag == head) if is_tag else _SPOILT
 
     def _header(self, sector: int, generation: int) -> GroupHeader | None:
@@ -321,8 +319,6 @@ class _Segment:
     def records(self, sector: int, header: GroupHeader) -> list[bytes] | None:
         """The records of the group that begins here; None if it isn't whole."""
         count = _sectors_of(header.payload_bytes)
-        if self.codes[sector + 1 : sector + count].count(self.codes[sector] - 1) != count - 1:
-            return None
         start, end = sector * SECTOR_BYTES, (sector + count) * SECTOR_BYTES
         check, check_head = _CHECKS.unpack_from(self.data, start + _TAG.size)
         if check != crc32c(self.data[start + _CHECKED_FROM : end], check_head):
@@ -347,8 +343,6 @@ class _Segment:
             is_head = code == body + 1 or (code == body and place == sector)
             if code == _SPOILT or (is_head and place not in self.headers):
                 return f"sector {place} of segment {self.number} is malformed"
-        if header and (header.sequence != sequence or body + 1 in group[1:]):
-            return f"group {header.sequence} of segment {self.number} is out of place"
         if group and group.count(body) == len(group) - 1:
             return f"group {sequence} of segment {self.number} is all there and fails its checksum"
         return ""
@@ -453,7 +447,7 @@ class _Reader:
     def _flaw(self, walk: _Walk) -> str:
         if self._synced(walk.chain.chain) >= max(walk.expected, walk.chain.closing):
             return f"group {walk.expected} was synced and can't be read"
-        generation = walk.segment.generation if walk.segment else 0
+        generation = walk.segment.generation if walk.segment else max(0, walk.chain.chain - 1)
         flaw = walk.segment.flaw(walk.sector, generation, walk.expected) if walk.segment else ""
         # Where else it may begin: in the segment named for it, or in any if there never was one.
         named = walk.chain.chain_segment if walk.chain.chain_durable else 0
@@ -477,7 +471,7 @@ class _Reader:
         state.spoilt = [segment.number for segment in self._all if _SPOILT in segment.codes]
         state.retired = numbers
         if verdict is Verdict.ROT:
-            state.header.chain = walk.chain.chain or _CHAIN_LOST
+            state.header.chain = walk.chain.chain
             state.header.sequence = max((h.sequence for h in self._headers), default=0)
             state.is_rotten = True
         elif walk.last:
@@ -496,4 +490,6 @@ class _Reader:
 
 def scan_journal(segments: Mapping[int, bytes], *, segment_bytes: int) -> Scan:
     """What a journal holds, given all its files by segment id."""
+    if not all(0 < number <= _ID_MAX for number in segments):
+        raise ValueError(f"segment ids are from 1 to {_ID_MAX}: {sorted(segments)}")
     return _Reader(segments, _sectors_in(segment_bytes)).scan()
