@@ -156,6 +156,11 @@ def test_a_footer_tells_the_entries_from_the_end_of_the_file() -> None:
     assert read_footer(FOOTER, generation=GENERATION, offset=len(DATA)) == ENTRIES
 
 
+def test_a_file_that_ends_otherwise_names_no_footer() -> None:
+    for tail in (b"", bytes(FOOTER_TAIL_BYTES), b"x" * 64, DATA, SEALED[:-1]):
+        assert footer_offset(tail) is None
+
+
 def test_a_footer_without_entries_is_not_a_missing_footer() -> None:
     empty = encode_footer([], generation=GENERATION, offset=0)
     assert read_footer(empty, generation=GENERATION) == []

@@ -13,19 +13,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from samcast.group.core import Core, state_hash
+from samcast.group.core import Core
 from samcast.group.election import Election
 from samcast.group.installing import Install, Installing
 from samcast.group.order_log import OrderLog
 from samcast.group.order_queries import OrderQueries
+from samcast.group.order_writer import OrderWriter
 from samcast.group.sequencer import Sequencer
 from samcast.group.settings import GroupSettings
+from samcast.group.snapshots import Snapshots
 from samcast.group.storage import (
     OrderRecovery,
     Replayed,
     RewriteOrder,
     StoreOrder,
-    StoreSnapshot,
     StoreVote,
     replay,
 )
@@ -69,24 +70,12 @@ from samcast.wire.group import (
 )
 from samcast.wire.order import (
     EPOCH_NONE,
-    HASH_NONE,
     ROLE_COMMIT,
-    AnyEntry,
     Configuration,
     Epoch,
     same_rank,
 )
-from samcast.wire.records import (
-    AnyRecord,
-    BaseRecord,
-    CancelRecord,
-    EntriesRecord,
-    InstalledRecord,
-    InstallRecord,
-    UnknownRecord,
-    VoteRecord,
-    encode_record,
-)
+from samcast.wire.records import VoteRecord, encode_record
 
 Handler = Callable[[NodeId, Any, list[Effect]], None]
 
@@ -112,46 +101,34 @@ class CommitServer:
         self.now_ms = 0
         self._initial = configuration
         replayed = replay(recovery.records, self.log_epoch, recovery.is_rotten)
-        self.core = self._recover_core(replayed, recovery)
+        states = {Core.decode(s, settings).index: s for s in recovery.snapshots}
+        self.core = self._recover_core(replayed, states)
         self.configuration = known
         self._see_whether_listed()
         self.log = replayed.log
         self.unknown_from = replayed.unknown_from
-        self._prefix: list[AnyRecord] = []
-        if replayed.is_installed_unsaid:
-            self._prefix = [InstalledRecord(self.log_epoch)]
-        elif replayed.has_open_install:
-            self._prefix = [CancelRecord()]
-        self.durable_length = self._length_written = self.log.length
+        self.writer = OrderWriter(settings, replayed, self.log_epoch)
+        self.durable_length = self.log.length
         self.vote_durable = self.promised
         self._token = 0
         self._waiting: deque[tuple[int, Callable[[list[Effect]], None]]] = deque()
         self._accepted = False  # something was appended in this turn
         self._ack_to: NodeId | None = None  # a sequencer that must hear where we are
         self._is_behind = False
-        self.snapshot_index, self.snapshot_hash = 0, HASH_NONE
-        self._truncating = 0
-        self._snapshots: dict[int, bytes] = {}
-        for state in recovery.snapshots:
-            core = Core.decode(state, settings)
-            self._snapshots[core.index] = state
-            if core.index > self.snapshot_index:
-                self.snapshot_index, self.snapshot_hash = core.index, state_hash(state)
         self._join_due_ms = 0
         self._chance = chance
+        self.snapshots = Snapshots(self, states)
         self.installing = Installing(self)
         self.queries = OrderQueries(self)
         self.election = Election(self, chance)
         self.sequencer: Sequencer | None = None
         self._handlers = self._make_handlers()
 
-    def _recover_core(self, replayed: Replayed, recovery: OrderRecovery) -> Core:
+    def _recover_core(self, replayed: Replayed, states: dict[int, bytes]) -> Core:
         """The fold at the newest snapshot, which is of committed entries and so decided."""
         core = Core(self._initial, self.settings)
-        for state in recovery.snapshots:
-            candidate = Core.decode(state, self.settings)
-            if candidate.index > core.index:
-                core = candidate
+        if states:
+            core = Core.decode(states[max(states)], self.settings)
         if replayed.log.hash_at(core.index) == core.hash:
             return core
         if core.index < replayed.log.base or replayed.unknown_from:
@@ -229,7 +206,7 @@ class CommitServer:
             self.sequencer.on_drained(out)
         self._store_accepted(out)
         if self.core.truncated > self.log.base:
-            self._truncate(self.core.truncated, out)
+            self.snapshots.truncate(self.core.truncated, out)
         if self._ack_to is not None:
             self._ack(self._ack_to, out)
         self._ack_to = None
@@ -252,7 +229,9 @@ class CommitServer:
         """Learners keep out of every quorum."""
         return not self.is_learner
 
-    def store(self, effect: Callable[[int], Effect], then: Callable[[list[Effect]], None]) -> Effect:
+    def store(
+        self, effect: Callable[[int], Effect], then: Callable[[list[Effect]], None]
+    ) -> Effect:
         """Number a store and remember what to do when it is durable."""
         self._token += 1
         self._waiting.append((self._token, then))
@@ -374,28 +353,17 @@ class CommitServer:
         if not self._accepted:
             return
         self._accepted = False
-        first = self._length_written + 1
-        entries = tuple(self.log.slice(first, self.log.length - first + 1))
         epoch, length = self.log_epoch, self.log.length
-        self._length_written = length
-        records = [*self._prefix, *self._entry_records(first, entries)]
-        self._prefix = []
-        encoded = tuple(encode_record(r) for r in records)
+        records = self.writer.accepted(self.log)
         out.append(
             self.store(
-                lambda token: StoreOrder(token, encoded), lambda o: self._stored(epoch, length, o)
+                lambda token: StoreOrder(token, records),
+                lambda o: self.on_entries_stored(epoch, length, o),
             )
         )
 
-    def _entry_records(self, first: int, entries: tuple[AnyEntry, ...]) -> list[AnyRecord]:
-        """Entries in records small enough for any journal segment."""
-        most = self.settings.entries_per_record_max
-        return [
-            EntriesRecord(first + at, entries[at : at + most])
-            for at in range(0, len(entries), most)
-        ]
-
-    def _stored(self, epoch: Epoch, length: int, out: list[Effect]) -> None:
+    def on_entries_stored(self, epoch: Epoch, length: int, out: list[Effect]) -> None:
+        """The log up to `length` is durable, if it still is the one of that epoch."""
         if epoch != self.log_epoch:
             return  # Another install has replaced it since.
         self.durable_length = max(self.durable_length, min(length, self.log.length))
@@ -410,8 +378,8 @@ class CommitServer:
             self.uuid,
             self.durable_length,
             self._is_behind,
-            self.snapshot_index,
-            self.snapshot_hash,
+            self.snapshots.index,
+            self.snapshots.hash,
         )
         self._is_behind = False
         out.append(Send(sequencer, ack))
@@ -446,9 +414,7 @@ class CommitServer:
             self._is_behind = self._is_behind or beat.committed > self.log.length
             self._ack_to = sender
 
-    def _heard(
-        self, sender: NodeId, epoch: Epoch, configuration: int, out: list[Effect]
-    ) -> None:
+    def _heard(self, sender: NodeId, epoch: Epoch, configuration: int, out: list[Effect]) -> None:
         if configuration == self.configuration.number and epoch >= self.promised:
             self.election.on_sequencer_heard(epoch)
         elif epoch < self.promised:
@@ -473,63 +439,7 @@ class CommitServer:
             if core.configuration.number > self.configuration.number:
                 self.adopt_configuration(core.configuration, out)
             if core.index % self.settings.snapshot_interval == 0:
-                self._snapshot(out)
-
-    def _snapshot(self, out: list[Effect]) -> None:
-        index, state = self.core.index, self.core.encode()
-
-        def stored(o: list[Effect]) -> None:
-            self._snapshots[index] = state
-            for old in sorted(self._snapshots)[:-2]:
-                del self._snapshots[old]
-            if index > self.snapshot_index:
-                self.snapshot_index, self.snapshot_hash = index, state_hash(state)
-
-        out.append(self.store(lambda token: StoreSnapshot(token, index, state), stored))
-
-    def snapshot(self, index: int) -> tuple[int, bytes] | None:
-        """A durable core snapshot: the one asked for, or the newest (0)."""
-        index = index or self.snapshot_index
-        state = self._snapshots.get(index)
-        return None if state is None else (index, state)
-
-    def keep_snapshot(self, index: int, state: bytes) -> None:
-        """A snapshot that came from a peer is on our disk now."""
-        self._snapshots[index] = state
-        if index > self.snapshot_index:
-            self.snapshot_index, self.snapshot_hash = index, state_hash(state)
-
-    @property
-    def is_truncating(self) -> bool:
-        """The journal is being rewritten without its oldest entries."""
-        return self._truncating > self.log.base
-
-    def _truncate(self, index: int, out: list[Effect]) -> None:
-        """Entries up to a committed truncation may go: rewrite the journal without them."""
-        if self.installing.is_writing or self.unknown_from or index not in self._snapshots:
-            return  # A later turn tries again.
-        if self._truncating >= index:
-            return
-        self._truncating = index
-        base_hash = self.log.hash_at(index)
-        assert base_hash is not None
-        records: list[AnyRecord] = [BaseRecord(index, base_hash, self.log_epoch)]
-        entries = tuple(self.log.slice(index + 1, self.log.length - index))
-        records += self._entry_records(index + 1, entries)
-        epoch, length = self.log_epoch, self.log.length
-        self._prefix = []
-        self._length_written = length
-        encoded = tuple(encode_record(r) for r in records)
-
-        def stored(o: list[Effect]) -> None:
-            if self.log.base < index <= self.core.index:
-                self.log.drop(index)
-                self.queries.forget_below(index)
-                if self.sequencer is not None:
-                    self.sequencer.drop_below(index)
-            self._stored(epoch, length, o)
-
-        out.append(self.store(lambda token: RewriteOrder(token, encoded), stored))
+                self.snapshots.take(core, out)
 
     # installs, done by `installing`
 
@@ -537,24 +447,15 @@ class CommitServer:
         self, install: Install, then: Callable[[list[Effect]], None], out: list[Effect]
     ) -> None:
         """Put a new end of the log on disk without letting it take effect yet."""
-        records: list[AnyRecord] = [InstallRecord(install.epoch, install.base, install.base_hash)]
-        records += self._entry_records(install.base + 1, tuple(install.entries))
         self._store_accepted(out)
         if not self.unknown_from:
-            encoded = tuple(encode_record(r) for r in [*self._prefix, *records])
-            self._prefix = []
-            out.append(self.store(lambda token: StoreOrder(token, encoded), then))
+            records = self.writer.install(install)
+            out.append(self.store(lambda token: StoreOrder(token, records), then))
             return
-        base_hash = self.log.hash_at(self.log.base)
-        assert base_hash is not None
-        before: list[AnyRecord] = [BaseRecord(self.log.base, base_hash, self.log_epoch)]
-        if self.log.length > self.log.base:
-            kept = tuple(self.log.slice(self.log.base + 1, self.log.length - self.log.base))
-            before += self._entry_records(self.log.base + 1, kept)
-        before.append(UnknownRecord(self.unknown_from))
-        encoded = tuple(encode_record(r) for r in [*before, *records])
-        self._prefix = []
-        out.append(self.store(lambda token: RewriteOrder(token, encoded), then))
+        records = self.writer.install_over_unknown(
+            install, self.log, self.log_epoch, self.unknown_from
+        )
+        out.append(self.store(lambda token: RewriteOrder(token, records), then))
 
     def switch_log(self, install: Install) -> None:
         """The install is durable, log epoch included: from now on this is our log."""
@@ -564,13 +465,9 @@ class CommitServer:
         self.queries.forget_below(self.log.base)
         self.log_epoch = install.epoch
         self.unknown_from = 0
-        self.durable_length = self._length_written = self.log.length
+        self.durable_length = self.log.length
         self._accepted = False
-        self._prefix = [InstalledRecord(install.epoch)]
-
-    def cancel_install(self) -> None:
-        """What `write_install` put on disk must never take effect."""
-        self._prefix = [CancelRecord()]
+        self.writer.installed(install)
 
     # configuration
 
@@ -610,4 +507,3 @@ class CommitServer:
         for server in self.configuration.servers:
             if server.node != self.node and server.roles & ROLE_COMMIT:
                 out.append(Send(server.node, join))
-

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from samcast.group.follower import Follower
-from samcast.group.payloads import Held, Numbered, Unnumbered
+from samcast.group.payloads import Held, Numbered, Unnumbered, key_of
+from samcast.group.repair import Repairs
 from samcast.group.rows import answer_of
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import (
@@ -20,7 +21,6 @@ from samcast.group.storage import (
     Filled,
     Freed,
     Rotted,
-    SendStored,
     StoreBatch,
     StoreMarks,
 )
@@ -35,8 +35,7 @@ from samcast.machine.ports import (
     Warn,
 )
 from samcast.machine.quorum import lists, servers_with
-from samcast.wire.batch import Batch, decode_batch, encode_batch
-from samcast.wire.errors import WireError
+from samcast.wire.batch import Batch, encode_batch
 from samcast.wire.group import (
     Answer,
     AnswerKind,
@@ -55,9 +54,7 @@ from samcast.wire.group import (
     PayloadRequest,
     Repair,
     Reported,
-    RunKey,
     SnapshotReply,
-    StageKey,
 )
 from samcast.wire.order import (
     CELL,
@@ -92,7 +89,7 @@ class DataServer:
     ) -> None:
         self.node = node
         self.uuid = recovery.uuid
-        self._settings = settings
+        self.settings = settings
         self._now_ms = 0
         self.follower = Follower(node, configuration, settings)
         self.unnumbered = Unnumbered()
@@ -109,9 +106,8 @@ class DataServer:
         self._join_due_ms = 0
         self._listed_in: Configuration | None = None
         self._epoch: Epoch = EPOCH_NONE
-        self._is_full = False
-        self._repair_due_ms = 0
-        self._repair_turn = node
+        self.is_full = False
+        self.repairs = Repairs(self)
         self._recover(recovery)
         self._handlers: dict[type, Handler] = {
             Batch: self._on_batch,
@@ -120,9 +116,9 @@ class DataServer:
             CommitSubmit: self._on_submit,
             OrderReply: self._on_order_reply,
             SnapshotReply: self._on_snapshot_reply,
-            FetchPlease: self._on_fetch_please,
-            PayloadRequest: self._on_payload_request,
-            Repair: self._on_repair,
+            FetchPlease: self.repairs.on_fetch_please,
+            PayloadRequest: self.repairs.on_payload_request,
+            Repair: self.repairs.on_repair,
             HeadRequest: self._on_head_request,
         }
 
@@ -158,7 +154,7 @@ class DataServer:
             elif type(event) is Rotted:
                 self._on_rotted(event.key)
             elif type(event) is Filled or type(event) is Freed:
-                self._is_full = type(event) is Filled
+                self.is_full = type(event) is Filled
         self._on_drained(out)
         return out
 
@@ -166,7 +162,7 @@ class DataServer:
         """The next report, repair or question."""
         due = min(self.follower.due_ms(), self.unnumbered.due_ms())
         if not self.numbered.is_whole:
-            due = min(due, self._repair_due_ms)
+            due = min(due, self.repairs.due_ms)
         return max(due, self._now_ms + 1)
 
     def _on_drained(self, out: list[Effect]) -> None:
@@ -177,7 +173,7 @@ class DataServer:
         self.follower.on_tick(self._now_ms, out)
         for key in self.unnumbered.due(self._now_ms):
             self._report_if_durable(key)
-        self._repair_own(out)
+        self.repairs.ask(self._now_ms, out)
         if self._unsure:
             self._drop_unsure(out)
         self._ask_to_join(out)
@@ -202,8 +198,8 @@ class DataServer:
         if answer is not None:
             self._answer(sender, answer_of(asked, *answer))
             is_lacking = answer[0] is AnswerKind.NUMBER and key not in self.numbered
-            if is_lacking and not self._is_full:
-                self._store_numbered(key, batch, answer[1], out)
+            if is_lacking and not self.is_full:
+                self.store_numbered(key, batch, answer[1], out)
             return
         if key in self.numbered:  # Our marks know more than our fold, which is still behind.
             if self.numbered.digest_of(key) == batch.digest:
@@ -228,23 +224,23 @@ class DataServer:
 
     def _has_room(self, batch: Batch, is_fetch: bool = False) -> bool:
         """First transmissions stop at the bound; what others wait for goes on into the reserve."""
-        if self._is_full:
+        if self.is_full:
             return False
         count = len(self.unnumbered)
-        if count < self._settings.held_runs_max:
+        if count < self.settings.held_runs_max:
             return True
         rows = self.follower.core.groups.get(batch.group)
         row = rows.row(batch.sender) if rows is not None else None
         is_next = batch.counter_first == (row.next if row is not None else 1)
-        room = self._settings.held_runs_max + self._settings.held_runs_reserve
+        room = self.settings.held_runs_max + self.settings.held_runs_reserve
         return (is_next or is_fetch) and count < room
 
     def _on_stage(self, sender: NodeId, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
         if key in self.numbered:
             return
         lacking_at = self.numbered.expects(key, batch.digest)
-        if lacking_at and not self._is_full:
-            self._store_numbered(key, batch, lacking_at, out)
+        if lacking_at and not self.is_full:
+            self.store_numbered(key, batch, lacking_at, out)
             return
         if self._may_drop_stage(key, batch.birth):
             return
@@ -274,7 +270,7 @@ class DataServer:
         self._writing[self._token] = key
         out.append(StoreBatch(self._token, key, batch.digest, encode_batch(batch)))
 
-    def _store_numbered(
+    def store_numbered(
         self, key: BatchKey, batch: Batch, number_first: int, out: list[Effect]
     ) -> None:
         """A committed payload that we lacked."""
@@ -311,9 +307,7 @@ class DataServer:
         self.follower.on_order_reply(sender, reply, self._now_ms, committed, out)
         self._apply(committed, out)
 
-    def _on_snapshot_reply(
-        self, sender: NodeId, reply: SnapshotReply, out: list[Effect]
-    ) -> None:
+    def _on_snapshot_reply(self, sender: NodeId, reply: SnapshotReply, out: list[Effect]) -> None:
         if not self.follower.on_snapshot_reply(sender, reply, self._now_ms, out):
             return
         for group, rows in self.follower.core.groups.items():
@@ -426,8 +420,8 @@ class DataServer:
             held = self.unnumbered.get(key)
             if held is None:
                 continue
-            first_wait_ms = 2 * self._settings.retry_ms
-            held.wait_ms = min(max(2 * held.wait_ms, first_wait_ms), self._settings.retry_max_ms)
+            first_wait_ms = 2 * self.settings.retry_ms
+            held.wait_ms = min(max(2 * held.wait_ms, first_wait_ms), self.settings.retry_max_ms)
             self.unnumbered.remind(key, held, self._now_ms + held.wait_ms)
             runs.append(
                 Reported(
@@ -437,7 +431,7 @@ class DataServer:
         self._report.clear()
         self._applied_told = self.applied
         number = self.follower.core.configuration.number
-        most = self._settings.entries_per_message_max
+        most = self.settings.entries_per_message_max
         for at in range(0, max(1, len(runs)), most):
             chunk = tuple(runs[at : at + most])
             report = DataReport(number, self._epoch, self.uuid, self.applied, chunk)
@@ -465,7 +459,7 @@ class DataServer:
         if lists(configuration, self.node, self.uuid, ROLE_DATA):
             self._listed_in = configuration
         elif self._now_ms >= self._join_due_ms:
-            self._join_due_ms = self._now_ms + 4 * self._settings.retry_ms
+            self._join_due_ms = self._now_ms + 4 * self.settings.retry_ms
             join = Join(self.node, self.uuid, configuration.number)
             for server in servers_with(configuration, ROLE_COMMIT):
                 out.append(Send(server.node, join))
@@ -486,92 +480,16 @@ class DataServer:
         if self.follower.core.index:
             out.append(Send(sender, Head(request.group, self.follower.core.head(request.group))))
 
-    # repairs: others'
+    # for `repair`
 
-    def _on_payload_request(
-        self, sender: NodeId, request: PayloadRequest, out: list[Effect]
-    ) -> None:
-        most = self._settings.repairs_per_reply_max
-        found: dict[BatchKey, int] = {}
-        for run in request.runs[:most]:
-            self._find((*run, 0), found)
-        for stage in request.stages[:most]:
-            self._find(stage, found)
-        for group, first, count in request.spans[:most]:
-            at, end = first, first + count
-            while at < end and len(found) < most:
-                here = self.numbered.at(group, at)
-                if here is None:
-                    break
-                found[here[0]] = here[1]
-                at = here[1] + here[2]
-        if found:
-            batches = tuple((number, key) for key, number in list(found.items())[:most])
-            out.append(SendStored(sender, batches))
-
-    def _find(self, key: BatchKey, found: dict[BatchKey, int]) -> None:
-        if key in self.numbered:
-            found[key] = self.numbered.number_of(key)
-            return
-        held = self.unnumbered.get(key)
-        if held is not None and held.is_durable:
-            found[key] = 0
-
-    # repairs: our own
-
-    def _on_fetch_please(self, sender: NodeId, please: FetchPlease, out: list[Effect]) -> None:
-        holders = [h for h in please.holders if h != self.node]
-        if not holders or please.epoch < self._epoch:
-            return
-        lacking_runs: list[RunKey] = [r for r in please.runs if not self._has((*r, 0))]
-        lacking_stages: list[StageKey] = [s for s in please.stages if not self._has(s)]
-        if lacking_runs or lacking_stages:
-            self._repair_turn += 1
-            holder = holders[self._repair_turn % len(holders)]
-            request = PayloadRequest(tuple(lacking_runs), tuple(lacking_stages))
-            out.append(Send(holder, request))
-
-    def _has(self, key: BatchKey) -> bool:
+    def has(self, key: BatchKey) -> bool:
+        """Whether a payload is here, with or without a number."""
         return key in self.numbered or key in self.unnumbered
 
-    def _repair_own(self, out: list[Effect]) -> None:
-        """Ask peers, in turn, for committed payloads that we lack."""
-        if self._now_ms < self._repair_due_ms or self._is_full:
+    def take_fetched(self, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
+        """A payload without a number that the sequencer asked us to fetch."""
+        if key in self.unnumbered:
             return
-        spans = self.numbered.lacking_spans(self._settings.spans_per_request_max)
-        if not spans:
-            return
-        self._repair_due_ms = self._now_ms + self._settings.retry_ms
-        peers = [
-            s.node
-            for s in servers_with(self.follower.core.configuration, ROLE_DATA)
-            if s.node != self.node
-        ]
-        if peers:
-            self._repair_turn += 1
-            to = peers[self._repair_turn % len(peers)]
-            out.append(Send(to, PayloadRequest((), (), tuple(spans))))
-
-    def _on_repair(self, sender: NodeId, repair: Repair, out: list[Effect]) -> None:
-        if self._is_full:
-            return
-        for number_first, payload in repair.batches:
-            try:
-                batch = decode_batch(payload)
-            except WireError as error:
-                out.append(Warn("repair-malformed", f"{sender}: {error}"))
-                continue
-            key = key_of(batch)
-            if key in self.numbered:
-                continue
-            if number_first:
-                if self.numbered.wants(key, number_first, batch.digest):
-                    self._store_numbered(key, batch, number_first, out)
-            elif key not in self.unnumbered:
-                self._take_unnumbered(key, batch, out)
-
-    def _take_unnumbered(self, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
-        """What the sequencer asked us to fetch."""
         if batch.stage and self._may_drop_stage(key, batch.birth):
             return
         if not batch.stage and self.follower.core.answer(asked_of(batch)) is not None:
@@ -587,11 +505,6 @@ class DataServer:
             self.applied = 0
         else:
             self.unnumbered.pop(key)
-
-
-def key_of(batch: Batch) -> BatchKey:
-    """By what a payload is found."""
-    return (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
 
 
 def asked_of(batch: Batch) -> Asked:

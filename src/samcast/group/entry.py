@@ -41,9 +41,7 @@ CLIENTS_MAX = 100_000  # senders, questions and proposals that are remembered; t
 class Entry:
     """One entry of a cell."""
 
-    def __init__(
-        self, node: NodeId, configuration: Configuration, settings: GroupSettings
-    ) -> None:
+    def __init__(self, node: NodeId, configuration: Configuration, settings: GroupSettings) -> None:
         self.node = node
         self._configuration = configuration
         self._settings = settings

@@ -136,7 +136,7 @@ class Installing:
         server = self._server
 
         def stored(o: list[Effect]) -> None:
-            server.keep_snapshot(core.index, state)
+            server.snapshots.keep(core.index, state)
             if self.is_writing or start.epoch < server.promised:
                 return
             self._install = Install(start, sender, core)
@@ -158,7 +158,7 @@ class Installing:
 
     def _write(self, install: Install, out: list[Effect]) -> None:
         server = self._server
-        if server.is_truncating:
+        if server.snapshots.is_truncating:
             self._install = None  # The journal is being rewritten; the sequencer tries again.
             return
         if server.log.hash_at(install.base) == install.base_hash:
@@ -200,7 +200,7 @@ class Installing:
 
     def _give_up(self) -> None:
         """A higher epoch was promised meanwhile, on the strength of the old log."""
-        self._server.cancel_install()
+        self._server.writer.cancelled()
         self._install = None
         self.is_writing = False
 

@@ -72,9 +72,7 @@ class Numbering:
 
     # reports
 
-    def on_reported(
-        self, sender: NodeId, runs: tuple[Reported, ...], out: list[Effect]
-    ) -> None:
+    def on_reported(self, sender: NodeId, runs: tuple[Reported, ...], out: list[Effect]) -> None:
         """Count a data server's reports."""
         for run in runs:
             if run.stage:
@@ -200,9 +198,7 @@ class Numbering:
         """Forget what was passed over and can't be numbered any more."""
         tail = self._sequencer.tail
         for e in list(ready.values()):
-            admission = tail.admission(
-                e.group, e.sender, e.incarnation, e.counter_first, e.birth
-            )
+            admission = tail.admission(e.group, e.sender, e.incarnation, e.counter_first, e.birth)
             if admission is Admission.NEVER:
                 self._forget_ready(ready, e)
 
@@ -237,9 +233,7 @@ class Numbering:
         if type(request) is GroupRequest:
             if request.name in tail.group_ids:
                 return None
-            return GroupEntry(
-                tail.group_next, request.name, request.lifetime, request.senders_max
-            )
+            return GroupEntry(tail.group_next, request.name, request.lifetime, request.senders_max)
         if type(request) is GroupRemovalRequest:
             rows = tail.groups.get(request.group)
             is_there = rows is not None and not rows.is_removed and request.group != CELL
@@ -272,9 +266,7 @@ class Numbering:
         if not sequencer.has_room or not self.holds_all(request):
             return
         del self._decisions[owner]
-        parts = tuple(
-            Part(group, tail.head(group) + 1, refs) for group, refs in request.parts
-        )
+        parts = tuple(Part(group, tail.head(group) + 1, refs) for group, refs in request.parts)
         groups = [tail.groups.get(part.group) for part in parts]
         if any(rows is None or rows.is_removed for rows in groups):
             return
@@ -286,9 +278,7 @@ class Numbering:
     def holds_all(self, request: DecisionRequest) -> bool:
         """Each named stage is on k_data listed disks, with the very content that is named."""
         return all(
-            self._held.get(
-                (group, request.owner, request.incarnation, request.tx, ref.stage)
-            )
+            self._held.get((group, request.owner, request.incarnation, request.tx, ref.stage))
             == (ref.count, ref.digest)
             for group, refs in request.parts
             for ref in refs

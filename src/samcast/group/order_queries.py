@@ -150,7 +150,7 @@ class OrderQueries:
         self, sender: NodeId, request: SnapshotRequest, out: list[Effect]
     ) -> None:
         """A piece of a core snapshot."""
-        snapshot = self._server.snapshot(request.index)
+        snapshot = self._server.snapshots.get(request.index)
         if snapshot is None:
             return
         index, state = snapshot

@@ -10,7 +10,13 @@ from heapq import heappop, heappush
 from samcast.group.storage import BatchKey
 from samcast.machine.ports import NEVER_MS, NodeId
 from samcast.machine.ranges import Ranges
+from samcast.wire.batch import Batch
 from samcast.wire.group import Span
+
+
+def key_of(batch: Batch) -> BatchKey:
+    """By what a payload is found."""
+    return (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
 
 
 class Held:
@@ -190,9 +196,7 @@ class Numbered:
         self._firsts[key[0]].remove(number_first)
         self.lack(key[0], number_first, count, key, digest)
 
-    def lack(
-        self, group: int, number_first: int, count: int, key: BatchKey, digest: bytes
-    ) -> None:
+    def lack(self, group: int, number_first: int, count: int, key: BatchKey, digest: bytes) -> None:
         """A committed run isn't here; remember what it must be."""
         lacking = self._lacking.setdefault(group, Lacking())
         lacking.ranges.add(number_first, number_first + count)

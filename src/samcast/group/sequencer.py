@@ -186,9 +186,7 @@ class Sequencer:
     def _submit_from(self, first: int, last: int) -> CommitSubmit:
         most = min(self._settings.entries_per_message_max, last - first + 1)
         entries = tuple(self.log.slice(first, most))
-        return CommitSubmit(
-            self.configuration.number, self.epoch, first, entries, *self._claim()
-        )
+        return CommitSubmit(self.configuration.number, self.epoch, first, entries, *self._claim())
 
     def _claim(self) -> tuple[int, bytes]:
         """What we may say is committed: index and chain hash there."""
@@ -310,9 +308,7 @@ class Sequencer:
             out.append(
                 Multicast(
                     Channel.GLOBAL,
-                    Commit(
-                        self.configuration.number, self.epoch, first, entries, last, last_hash
-                    ),
+                    Commit(self.configuration.number, self.epoch, first, entries, last, last_hash),
                 )
             )
 

@@ -33,9 +33,7 @@ def servers_with(configuration: Configuration, role: int) -> tuple[Server, ...]:
 
 def lists(configuration: Configuration, node: int, uuid: int, role: int) -> bool:
     """Whether this node, with this very disk, has the role in the configuration."""
-    return any(
-        s.node == node and s.uuid == uuid and s.roles & role for s in configuration.servers
-    )
+    return any(s.node == node and s.uuid == uuid and s.roles & role for s in configuration.servers)
 
 
 def kth_largest(values: Iterable[int], k: int) -> int:

@@ -95,7 +95,9 @@ class Uniqueness:
 
     def on_numbered(self, key: BatchKey, number: int) -> None:
         if self._facts.number_of_run.setdefault(key, number) != number:
-            raise Violation("U", f"run {key} has numbers {self._facts.number_of_run[key]}, {number}")
+            raise Violation(
+                "U", f"run {key} has numbers {self._facts.number_of_run[key]}, {number}"
+            )
 
     def on_delivered(self, identity: Identity, group: int, number: int) -> None:
         at = self._facts.number_of.setdefault(identity, (group, number))
@@ -130,7 +132,9 @@ class Order:
         sender, place = identity
         before, last = self._last.get((sender, group), (0, 0))
         if place <= last:
-            raise Violation("O", f"{sender!r} sent {place} before {last}, numbered {number}, {before}")
+            raise Violation(
+                "O", f"{sender!r} sent {place} before {last}, numbered {number}, {before}"
+            )
         for skipped in range(last + 1, place):
             if (sender, skipped) not in self._facts.given_up:
                 raise Violation("O", f"{sender!r}: {skipped} is missing before {place}")
@@ -152,7 +156,9 @@ class CommittedOnly:
 
     def on_folded(self, who: str, index: int) -> None:
         if index > self._facts.committed:
-            raise Violation("C", f"{who} folded index {index}, committed is {self._facts.committed}")
+            raise Violation(
+                "C", f"{who} folded index {index}, committed is {self._facts.committed}"
+            )
 
     def on_delivered(self, who: str, group: int, number: int) -> None:
         if number > self._facts.heads.get(group, 0):

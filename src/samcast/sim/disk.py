@@ -131,9 +131,7 @@ class Disk:
     def store(self, effect: Store) -> Device:
         """Take a store effect; it waits for the device's next sync."""
         if type(effect) is StoreOrder or type(effect) is RewriteOrder:
-            write = (
-                self._writer.append if type(effect) is StoreOrder else self._writer.start_fresh
-            )
+            write = self._writer.append if type(effect) is StoreOrder else self._writer.start_fresh
             for w in write(effect.records):
                 self._allocate(w.segment)
                 self.order.write(effect.token, ("segment", w.segment), w.offset, w.data)

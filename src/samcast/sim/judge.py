@@ -224,9 +224,7 @@ class Judge:
             number += 1
         self._first_seen[group] = number - 1
 
-    def on_confirmed(
-        self, process: Process, identity: Identity, group: int, number: int
-    ) -> None:
+    def on_confirmed(self, process: Process, identity: Identity, group: int, number: int) -> None:
         """A sender was told that a message is committed, and its number unless that is 0."""
         self.committed_only.on_confirmed(identity, group, number)
         self.agreement.on_confirmed(identity, group, number)

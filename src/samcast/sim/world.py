@@ -259,9 +259,7 @@ class World:
 
     def _multicast(self, process: Process, effect: Multicast) -> None:
         targets = self.channels[effect.channel]
-        self.network.send(
-            process.node, [t for t in targets if t != process.node], effect.message
-        )
+        self.network.send(process.node, [t for t in targets if t != process.node], effect.message)
         if process.node in targets:
             process.receive(process.node, effect.message)  # type: ignore[arg-type]
 

@@ -32,7 +32,9 @@ def decode_payload(kind: int, payload: bytes) -> Message:
     if kind == KIND_BATCH:
         return decode_batch(payload)
     if kind != KIND_CONTROL:
-        raise WireError("frame-kind", f"kind {kind} is unknown to this version; was the peer upgraded?")
+        raise WireError(
+            "frame-kind", f"kind {kind} is unknown to this version; was the peer upgraded?"
+        )
     try:
         message: AnyControl = decode_control(payload)
     except msgspec.DecodeError as error:  # ValidationError is one, too

@@ -21,7 +21,9 @@ from samcast.wire.order import (
 )
 
 RunKey = tuple[Natural, SenderId, Natural, Natural]  # group, sender, incarnation, counter_first
-StageKey = tuple[Natural, SenderId, Natural, Natural, Natural]  # group, owner, incarnation, tx, stage
+StageKey = tuple[
+    Natural, SenderId, Natural, Natural, Natural
+]  # group, owner, incarnation, tx, stage
 Span = tuple[Natural, Natural, Natural]  # group, number_first, count
 HashAt = tuple[Natural, Hash]  # index, chain hash there
 

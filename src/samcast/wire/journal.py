@@ -270,9 +270,9 @@ class _Segment:
         whole = len(raw) // SECTOR_BYTES
         if whole < sectors and any(self.codes):  # A file that was used has lost its end.
             self.codes[whole:] = [_SPOILT] * (sectors - whole)
-        self.generation = max(0, *self.codes) >> 1
+        self.generation = max([0, *self.codes[: self._written]]) >> 1
         self.headers: dict[int, GroupHeader] = {}  # those that can be read, of any life
-        for sector, code in enumerate(self.codes):
+        for sector, code in enumerate(self.codes[: self._written]):
             if code > 0 and code & 1 and (header := self._header(sector, code >> 1)):
                 self.headers[sector] = header
 
@@ -283,6 +283,7 @@ class _Segment:
             written -= 1
         if self.data[written * SECTOR_BYTES :] != bytes((len(tags) - written) * SECTOR_BYTES):
             written = len(tags)
+        self._written = written  # sectors; behind them is nothing
         known = {0: _UNWRITTEN}
         for sector, tag in enumerate(tags[:written]):
             if tag not in known:
@@ -330,7 +331,7 @@ class _Segment:
 
     def reach(self, sector: int, generation: int) -> int:
         """The end of what this life wrote at or behind a sector."""
-        places = range(len(self.codes) - 1, sector - 1, -1)
+        places = range(self._written - 1, sector - 1, -1)
         return next((p + 1 for p in places if self.codes[p] >> 1 == generation), sector)
 
     def flaw(self, sector: int, generation: int, sequence: int = 0) -> str:

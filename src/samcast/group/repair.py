@@ -1,0 +1,114 @@
+"""Repairs between data servers and towards members: who asks whom for which payloads (GRP-09, 10, 27).
+
+Committed payloads that we lack are asked for by number, the peers in turn, many in one query. What the
+sequencer sees on too few disks is fetched by id. Whatever anybody asks of us is sent as stored.
+"""
+
+from typing import TYPE_CHECKING
+
+from samcast.group.payloads import key_of
+from samcast.group.storage import BatchKey, SendStored
+from samcast.machine.ports import Effect, NodeId, Send, Warn
+from samcast.machine.quorum import servers_with
+from samcast.wire.batch import decode_batch
+from samcast.wire.errors import WireError
+from samcast.wire.group import FetchPlease, PayloadRequest, Repair, RunKey, StageKey
+from samcast.wire.order import ROLE_DATA
+
+if TYPE_CHECKING:
+    from samcast.group.data_server import DataServer
+
+
+class Repairs:
+    """The repairs of one data server."""
+
+    def __init__(self, server: "DataServer") -> None:
+        self._server = server
+        self._settings = server.settings
+        self._turn = server.node
+        self.due_ms = 0
+
+    # others'
+
+    def on_payload_request(
+        self, sender: NodeId, request: PayloadRequest, out: list[Effect]
+    ) -> None:
+        """Send what we have of what is asked for, bounded."""
+        most = self._settings.repairs_per_reply_max
+        found: dict[BatchKey, int] = {}
+        for run in request.runs[:most]:
+            self._find((*run, 0), found)
+        for stage in request.stages[:most]:
+            self._find(stage, found)
+        for group, first, count in request.spans[:most]:
+            self._find_span(group, first, first + count, found, most)
+        if found:
+            batches = tuple((number, key) for key, number in list(found.items())[:most])
+            out.append(SendStored(sender, batches))
+
+    def _find(self, key: BatchKey, found: dict[BatchKey, int]) -> None:
+        server = self._server
+        if key in server.numbered:
+            found[key] = server.numbered.number_of(key)
+            return
+        held = server.unnumbered.get(key)
+        if held is not None and held.is_durable:
+            found[key] = 0
+
+    def _find_span(
+        self, group: int, at: int, end: int, found: dict[BatchKey, int], most: int
+    ) -> None:
+        while at < end and len(found) < most:
+            here = self._server.numbered.at(group, at)
+            if here is None:
+                return
+            found[here[0]] = here[1]
+            at = here[1] + here[2]
+
+    # our own
+
+    def on_fetch_please(self, sender: NodeId, please: FetchPlease, out: list[Effect]) -> None:
+        """The sequencer waits for copies that we don't have."""
+        server = self._server
+        holders = [h for h in please.holders if h != server.node]
+        if not holders or please.epoch < server.follower.epoch:
+            return
+        runs: list[RunKey] = [r for r in please.runs if not server.has((*r, 0))]
+        stages: list[StageKey] = [s for s in please.stages if not server.has(s)]
+        if runs or stages:
+            self._turn += 1
+            holder = holders[self._turn % len(holders)]
+            out.append(Send(holder, PayloadRequest(tuple(runs), tuple(stages))))
+
+    def ask(self, now_ms: int, out: list[Effect]) -> None:
+        """Ask peers, in turn, for committed payloads that we lack."""
+        server = self._server
+        if now_ms < self.due_ms or server.is_full or server.numbered.is_whole:
+            return
+        self.due_ms = now_ms + self._settings.retry_ms
+        spans = server.numbered.lacking_spans(self._settings.spans_per_request_max)
+        configuration = server.follower.core.configuration
+        peers = [s.node for s in servers_with(configuration, ROLE_DATA) if s.node != server.node]
+        if peers:
+            self._turn += 1
+            to = peers[self._turn % len(peers)]
+            out.append(Send(to, PayloadRequest((), (), tuple(spans))))
+
+    def on_repair(self, sender: NodeId, repair: Repair, out: list[Effect]) -> None:
+        """Take what fills a hole, or what the sequencer had us fetch."""
+        server = self._server
+        if server.is_full:
+            return
+        for number_first, payload in repair.batches:
+            try:
+                batch = decode_batch(payload)
+            except WireError as error:
+                out.append(Warn("repair-malformed", f"{sender}: {error}"))
+                continue
+            key = key_of(batch)
+            if key in server.numbered:
+                continue
+            if not number_first:
+                server.take_fetched(key, batch, out)
+            elif server.numbered.wants(key, number_first, batch.digest):
+                server.store_numbered(key, batch, number_first, out)

@@ -1,0 +1,82 @@
+"""Core snapshots of a commit server, and the truncation of its log that they allow.
+
+A snapshot is taken at every agreed index. When enough commit servers hold one, and enough data servers
+have marked every number up to it, the sequencer orders a truncation; each server then rewrites its
+journal without those entries. Two generations are kept.
+"""
+
+from typing import TYPE_CHECKING
+
+from samcast.group.core import Core, state_hash
+from samcast.group.storage import RewriteOrder, StoreSnapshot
+from samcast.machine.ports import Effect
+from samcast.wire.order import HASH_NONE
+
+if TYPE_CHECKING:
+    from samcast.group.commit_server import CommitServer
+
+GENERATIONS = 2
+
+
+class Snapshots:
+    """The snapshots on one disk."""
+
+    def __init__(self, server: "CommitServer", states: dict[int, bytes]) -> None:
+        self._server = server
+        self._states = states
+        self.index, self.hash = 0, HASH_NONE  # of the newest
+        for index in sorted(states):
+            self._note(index, states[index])
+        self._truncating = 0
+
+    def _note(self, index: int, state: bytes) -> None:
+        self._states[index] = state
+        if index > self.index:
+            self.index, self.hash = index, state_hash(state)
+
+    def get(self, index: int) -> tuple[int, bytes] | None:
+        """A durable snapshot: the one asked for, or the newest (0)."""
+        index = index or self.index
+        state = self._states.get(index)
+        return None if state is None else (index, state)
+
+    def keep(self, index: int, state: bytes) -> None:
+        """A snapshot, ours or a peer's, is on our disk now."""
+        self._note(index, state)
+        for old in sorted(self._states)[:-GENERATIONS]:
+            del self._states[old]
+
+    def take(self, core: Core, out: list[Effect]) -> None:
+        """Write the core state as it is at its index."""
+        index, state = core.index, core.encode()
+        out.append(
+            self._server.store(
+                lambda token: StoreSnapshot(token, index, state), lambda o: self.keep(index, state)
+            )
+        )
+
+    @property
+    def is_truncating(self) -> bool:
+        """The journal is being rewritten without its oldest entries."""
+        return self._truncating > self._server.log.base
+
+    def truncate(self, index: int, out: list[Effect]) -> None:
+        """Entries up to a committed truncation may go."""
+        server = self._server
+        if server.installing.is_writing or server.unknown_from or index not in self._states:
+            return  # A later turn tries again.
+        if self._truncating >= index:
+            return
+        self._truncating = index
+        epoch, length = server.log_epoch, server.log.length
+        records = server.writer.fresh(server.log, index, epoch)
+
+        def stored(o: list[Effect]) -> None:
+            if server.log.base < index <= server.core.index:
+                server.log.drop(index)
+                server.queries.forget_below(index)
+                if server.sequencer is not None:
+                    server.sequencer.drop_below(index)
+            server.on_entries_stored(epoch, length, o)
+
+        out.append(server.store(lambda token: RewriteOrder(token, records), stored))
