@@ -541,13 +541,12 @@ def test_a_broken_fresh_chain_never_falls_back_beyond_the_one_before() -> None:
 
 def test_remains_of_a_chain_given_up_do_not_matter_even_if_they_rot() -> None:
     disk = synced(10)
-    disk.fresh(b"given up" * 100, b"given up" * 400)
-    disk.crash(iter([True, True, *[False] * 20]).__next__)
+    disk.fresh(b"a" * 3900, b"b" * 3900)
+    disk.crash(iter([*[True] * 16, False]).__next__)
     disk.recover()
-    disk.fresh(b"third", b"third" * 600)
-    disk.crash(iter([False, *[True] * 6, False, *[True] * 20]).__next__)
-    assert disk.files[2][:8] != bytes(8)
-    disk.files[2][100] ^= 1
+    disk.fresh(b"c" * 3900, b"d" * 3900)
+    disk.crash(iter([*[False] * 16, True]).__next__)
+    disk.files[3][SECTOR_BYTES] ^= 1
     assert assert_cut_cleanly(disk).verdict is Verdict.TORN
 
 

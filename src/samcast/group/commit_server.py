@@ -226,8 +226,16 @@ class CommitServer:
         self.is_learner = not lists(self.configuration, self.node, self.uuid, ROLE_COMMIT)
 
     def may_vote(self) -> bool:
-        """Learners keep out of every quorum."""
+        """Learners keep out of election quorums ..."""
         return not self.is_learner
+
+    def may_accept(self) -> bool:
+        """... and of commit quorums: they neither install, nor accept, nor acknowledge."""
+        return not self.is_learner
+
+    def is_fenced(self, epoch: Epoch) -> bool:
+        """A promise holds against everything of a lower epoch."""
+        return epoch < self.promised
 
     def store(
         self, effect: Callable[[int], Effect], then: Callable[[list[Effect]], None]
@@ -310,11 +318,11 @@ class CommitServer:
             if submit.configuration < self.configuration.number:
                 out.append(Send(sender, Moved(self.configuration)))
             return
-        if submit.epoch < self.promised:
+        if self.is_fenced(submit.epoch):
             out.append(Send(sender, Refusal(submit.epoch, self.promised, self.configuration)))
             return
         self.election.on_sequencer_heard(submit.epoch)
-        if submit.epoch != self.log_epoch or self.unknown_from or not self.may_vote():
+        if submit.epoch != self.log_epoch or self.unknown_from or not self.may_accept():
             self.ask_for_start(sender, submit.epoch, out)
             return
         self._accept(sender, submit)
@@ -322,7 +330,7 @@ class CommitServer:
 
     def ask_for_start(self, sequencer: NodeId, epoch: Epoch, out: list[Effect]) -> None:
         """Tell a sequencer whose log we don't have how far ours agrees with whatever it has."""
-        if self.may_vote() and not self.installing.is_busy(epoch):
+        if self.may_accept() and not self.installing.is_busy(epoch):
             out.append(Send(sequencer, self.start_reply(epoch, is_started=False)))
 
     def start_reply(self, epoch: Epoch, *, is_started: bool) -> StartReply:
@@ -370,7 +378,7 @@ class CommitServer:
         self._ack(epoch[1], out)
 
     def _ack(self, sequencer: NodeId, out: list[Effect]) -> None:
-        if self.promised > self.log_epoch or self.unknown_from or not self.may_vote():
+        if self.is_fenced(self.log_epoch) or self.unknown_from or not self.may_accept():
             return
         ack = CommitAck(
             self.configuration.number,

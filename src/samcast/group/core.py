@@ -31,6 +31,7 @@ from samcast.wire.group import (
 )
 from samcast.wire.order import (
     CELL,
+    EPOCH_NONE,
     HASH_NONE,
     AbortEntry,
     AnyEntry,
@@ -39,7 +40,6 @@ from samcast.wire.order import (
     DecisionEntry,
     Entry,
     Epoch,
-    EPOCH_NONE,
     EpochEntry,
     GroupEntry,
     GroupRemovedEntry,
@@ -274,7 +274,7 @@ class Core:
             return Outcome(nonce, OutcomeKind.REFUSED) if is_full else None
         if row.nonce == request.nonce and row.incarnation == request.incarnation:
             runs = tuple((c, *run) for c, run in row.runs.items())
-            return Outcome(nonce, OutcomeKind.OPENED, row.next, runs)
+            return Outcome(nonce, OutcomeKind.OPENED, row.next, runs, (), rows.head)
         if self.can_open(request):
             return None
         return Outcome(nonce, OutcomeKind.FENCED, row.incarnation)
@@ -338,7 +338,12 @@ class Core:
 
     def copy(self) -> "Core":
         """An independent state, equal to this one."""
-        return Core.decode(self.encode(), self._settings)
+        core = Core(self.configuration, self._settings)
+        core.index, core.hash, core.epoch = self.index, self.hash, self.epoch
+        core.truncated, core.group_next = self.truncated, self.group_next
+        core.groups = {group: rows.copy() for group, rows in self.groups.items()}
+        core.group_ids = self.group_ids.copy()
+        return core
 
 
 def state_hash(state: bytes) -> bytes:

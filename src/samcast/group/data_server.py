@@ -1,11 +1,14 @@
-"""The data server: keeps payloads, reports them, and serves them to whoever lacks them (GRP-01, 02).
+"""The data server: keeps payloads, reports them, and serves them to whoever lacks them (GRP-01,
+02).
 
 It stores a run, and reports it to the sequencer once it is durable; it repeats reports of what is
-not numbered, and all of them in each new epoch. It follows the committed log, so that it knows which
-number each payload got, answers retransmissions, fetches from its peers what it lacks, and drops
-only what can never be numbered: born below the floor, or a stage that no decision can name any more.
+not numbered, and all of them in each new epoch. It follows the committed log, so that it knows
+which number each payload got, answers retransmissions, fetches from its peers what it lacks, and
+drops only what can never be numbered: born below the floor, or a stage that no decision can name
+any more.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -95,11 +98,12 @@ class DataServer:
         self.unnumbered = Unnumbered()
         self.numbered = Numbered()
         self._token = 0
-        self._writing: dict[int, BatchKey] = {}
+        self._writing: deque[tuple[int, BatchKey]] = deque()
         self._report: dict[BatchKey, None] = {}  # to be reported at the end of the turn
         self._answers: dict[NodeId, list[Answer]] = {}
         self._marks: list[tuple[BatchKey, int]] = []
-        self._marks_writing: dict[int, int] = {}  # token -> index that is marked with it
+        self._marks_writing: deque[tuple[int, int]] = deque()  # token, index marked with it
+        self._marking = 0  # the highest of these indexes
         self.applied = 0  # everything up to this index is held here and marked, durably
         self._applied_told = 0
         self._unsure: dict[int, None] = {}  # groups where a snapshot skipped numbers we lack
@@ -136,7 +140,7 @@ class DataServer:
     # the door
 
     def step(self, events: Sequence[Event]) -> list[Effect]:
-        """Take everything that arrived in one turn; reports and answers are said once, at its end."""
+        """Take everything that arrived in one turn; reports and answers are said at its end."""
         out: list[Effect] = []
         handler_of = self._handlers.get
         for event in events:
@@ -168,7 +172,7 @@ class DataServer:
     def _on_drained(self, out: list[Effect]) -> None:
         if self.follower.epoch > self._epoch:
             self._epoch = self.follower.epoch
-            for key in self.unnumbered.keys():  # a new sequencer knows nothing of them
+            for key in self.unnumbered.all():  # a new sequencer knows nothing of them
                 self._report_if_durable(key)
         self.follower.on_tick(self._now_ms, out)
         for key in self.unnumbered.due(self._now_ms):
@@ -267,7 +271,7 @@ class DataServer:
 
     def _write(self, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
         self._token += 1
-        self._writing[self._token] = key
+        self._writing.append((self._token, key))
         out.append(StoreBatch(self._token, key, batch.digest, encode_batch(batch)))
 
     def store_numbered(
@@ -280,15 +284,14 @@ class DataServer:
         self._write(key, batch, out)
 
     def _on_stored(self, token: int) -> None:
-        while self._writing and next(iter(self._writing)) <= token:
-            key = self._writing.pop(next(iter(self._writing)))
+        while self._writing and self._writing[0][0] <= token:
+            key = self._writing.popleft()[1]
             held = self.unnumbered.get(key)
             if held is not None:
                 held.is_durable = True
                 self._report[key] = None
-        while self._marks_writing and next(iter(self._marks_writing)) <= token:
-            applied = self._marks_writing.pop(next(iter(self._marks_writing)))
-            self.applied = max(self.applied, applied)
+        while self._marks_writing and self._marks_writing[0][0] <= token:
+            self.applied = max(self.applied, self._marks_writing.popleft()[1])
 
     # following the order
 
@@ -318,7 +321,7 @@ class DataServer:
 
     def _settle_skipped(self) -> None:
         """Of what we hold some may have been numbered in the stretch that the snapshot skipped."""
-        for key in self.unnumbered.keys():
+        for key in self.unnumbered.all():
             held = self.unnumbered.get(key)
             if held is None or key[4]:
                 continue
@@ -440,15 +443,16 @@ class DataServer:
     def _store_marks(self, out: list[Effect]) -> None:
         """Put numbers beside payloads, so that they outlive the order's entries."""
         index, is_whole = self.follower.core.index, self.numbered.is_whole
-        marking = max(self._marks_writing.values(), default=self.applied)
-        if not self._marks and not (is_whole and index > marking):
+        if not self._marks and not (is_whole and index > max(self._marking, self.applied)):
             return
         marks = tuple((*key, number) for key, number in self._marks)
         self._marks.clear()
         self._token += 1
         # Stores become durable in order, so a mark is never durable before its payload.
-        self._marks_writing[self._token] = index if is_whole else self.applied
-        record = encode_record(MarkRecord(marks, self._marks_writing[self._token]))
+        marked = index if is_whole else self.applied
+        self._marking = max(self._marking, marked)
+        self._marks_writing.append((self._token, marked))
+        record = encode_record(MarkRecord(marks, marked))
         out.append(StoreMarks(self._token, record))
 
     def _ask_to_join(self, out: list[Effect]) -> None:
@@ -502,7 +506,7 @@ class DataServer:
         """The disk lost a payload: it is missing, nothing worse."""
         if key in self.numbered:
             self.numbered.lose(key)
-            self.applied = 0
+            self.applied = self._marking = 0
         else:
             self.unnumbered.pop(key)
 

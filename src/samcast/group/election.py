@@ -1,12 +1,13 @@
 """Fail-over of the sequencer: suspect, ask around, seal an epoch, adopt the best log (GRP-21).
 
-Time only starts an election. A pre-vote keeps a deaf node from forcing epochs up. The candidate that
-gets `e` promises adopts, whole, the log with the greatest (log epoch, length) among the intact ones.
-A promise with an unknown tail counts only beside an intact one of a higher log epoch: whatever rot
-took from it was then accepted in an epoch that the higher one already contains.
+Time only starts an election. A pre-vote keeps a deaf node from forcing epochs up. The candidate
+that gets `e` promises adopts, whole, the log with the greatest (log epoch, length) among the
+intact ones. A promise with an unknown tail counts only beside an intact one of a higher log
+epoch: whatever rot took from it was then accepted in an epoch that the higher one already
+contains.
 
-A candidate whose own log ends below the base of the best one steps back: the one that has that log
-is alive, since it promised, and will stand itself.
+A candidate whose own log ends below the base of the best one steps back: the one that has that
+log is alive, since it promised, and will stand itself.
 """
 
 from enum import Enum
@@ -45,6 +46,11 @@ TRANSITIONS = {
     State.SEALING: {State.FETCHING, State.ASKING, State.FOLLOWING},
     State.FETCHING: {State.ASKING, State.FOLLOWING},
 }
+
+
+def rank_of(promise: Promise) -> tuple[Epoch, int]:
+    """Of two logs the one of the later epoch is adopted, of one epoch the longer one."""
+    return (promise.log_epoch, promise.length)
 
 
 class Election:
@@ -157,8 +163,12 @@ class Election:
         if not reply.is_granted:
             return
         self._granted[sender] = None
-        if len(self._granted) >= server.configuration.e_commit:
+        if len(self._granted) >= self.quorum():
             self._seal(out)
+
+    def quorum(self) -> int:
+        """How many must promise: enough to meet every commit quorum."""
+        return self._server.configuration.e_commit
 
     # seal and promises
 
@@ -185,7 +195,7 @@ class Election:
             out.append(Warn("promise-of-other-disk", f"{sender} with uuid {promise.uuid}"))
             return
         self._promises[sender] = promise
-        best = self.choose(self._promises, configuration.e_commit)
+        best = self.choose(self._promises, self.quorum())
         if best is not None:
             self._best_node, self._best = best, self._promises[best]
             self._adopt(out)
@@ -196,7 +206,7 @@ class Election:
         intact = [n for n, p in promises.items() if not p.unknown_from]
         if not intact:
             return None
-        best = max(intact, key=lambda n: (promises[n].log_epoch, promises[n].length))
+        best = max(intact, key=lambda n: rank_of(promises[n]))
         epoch = promises[best].log_epoch
         unknown = [p for p in promises.values() if p.unknown_from and p.log_epoch < epoch]
         return best if len(intact) + len(unknown) >= quorum else None

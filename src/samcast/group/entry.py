@@ -1,8 +1,8 @@
 """The entry: where a client that knows one address reaches the whole cell (GRP-12).
 
-It passes batches on unchanged to all data servers, answers back to the client that they concern, and
-tells it at once when it hears a commit of its runs. It keeps nothing that a client would miss: if it
-dies, the client repeats to another entry.
+It passes batches on unchanged to all data servers, answers back to the client that they concern,
+and tells it at once when it hears a commit of its runs. It keeps nothing that a client would
+miss: if it dies, the client repeats to another entry.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ from samcast.machine.ports import (
     Send,
     Ticked,
 )
-from samcast.machine.quorum import servers_with
+from samcast.machine.quorum import newer, servers_with
 from samcast.wire.batch import Batch
 from samcast.wire.group import (
     Answer,
@@ -102,8 +102,7 @@ class Entry:
         by_client: dict[tuple[NodeId, int], list[Answer]] = {}
         for entry in commit.entries:
             if type(entry) is ConfigEntry:
-                if entry.configuration.number > self._configuration.number:
-                    self._configuration = entry.configuration
+                self._configuration = newer(self._configuration, entry.configuration)
             if type(entry) is not RunEntry:
                 continue
             client = self._senders.get((entry.group, entry.sender))

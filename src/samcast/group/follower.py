@@ -1,10 +1,14 @@
-"""Following the committed log from outside the commit servers: a contiguous prefix, never a guess.
+"""Following the committed log from outside the commit servers: a contiguous prefix, never a
+guess.
 
-A follower folds entries that it *knows* to be committed: they came in a `Commit` or an `OrderReply`,
-or they were overheard in a submit of the same epoch as a later claim that covers them. A bare index
-commits nothing: another epoch may have put something else there. Holes are asked for, the servers in
-turn; where the entries are gone, the core snapshot is fetched in pieces.
+A follower folds entries that it *knows* to be committed: they came in a `Commit` or an
+`OrderReply`, or they were overheard in a submit of the same epoch as a later claim that covers
+them. A bare index commits nothing: another epoch may have put something else there. Holes are
+asked for, the servers in turn; where the entries are gone, the core snapshot is fetched in
+pieces.
 """
+
+from heapq import heappop, heappush
 
 import msgspec
 
@@ -38,6 +42,7 @@ class Follower:
         self.claimed = 0  # highest index that is known to be committed
         self._ahead: dict[int, AnyEntry] = {}  # committed entries behind a hole
         self._overheard: dict[int, AnyEntry] = {}  # submitted by `_overheard_epoch`, not committed
+        self._overheard_order: list[int] = []  # a heap of their indexes
         self._overheard_epoch: Epoch = EPOCH_NONE
         self._turn = node  # which commit server is asked next
         self._ask_due_ms = 0
@@ -66,24 +71,29 @@ class Follower:
     def on_submit(
         self, submit: CommitSubmit, now_ms: int, committed: list[tuple[int, AnyEntry]]
     ) -> None:
-        """Remember what a sequencer only proposes; it counts when a claim of its epoch covers it."""
+        """Remember what is only proposed; it counts when a claim of its epoch covers it."""
         self._heard_ms = now_ms
         if submit.epoch < self._overheard_epoch:
             return
         if submit.epoch > self._overheard_epoch:
             self._overheard.clear()
+            self._overheard_order.clear()
             self._overheard_epoch = submit.epoch
         self.epoch = max(self.epoch, submit.epoch)
         self.claimed = max(self.claimed, submit.committed)
         room = self._settings.entries_per_message_max
         for index, entry in enumerate(submit.entries, submit.index_first):
             if index > self.core.index and len(self._overheard) < room:
+                if index not in self._overheard:
+                    heappush(self._overheard_order, index)
                 self._overheard[index] = entry
         self._promote(submit.committed)
         self._fold(committed)
 
     def _promote(self, index_max: int) -> None:
-        for index in [i for i in self._overheard if i <= index_max]:
+        order = self._overheard_order
+        while order and order[0] <= index_max:
+            index = heappop(order)
             entry = self._overheard.pop(index)
             if index > self.core.index:
                 self._ahead.setdefault(index, entry)
@@ -184,5 +194,6 @@ class Follower:
         self.core = core
         self._ahead = {i: e for i, e in self._ahead.items() if i > core.index}
         self._overheard = {i: e for i, e in self._overheard.items() if i > core.index}
+        self._overheard_order = sorted(self._overheard)
         self._ask_due_ms = now_ms
         return True

@@ -68,7 +68,7 @@ class Installing:
             return
         if start.configuration.number > server.configuration.number:
             server.adopt_configuration(start.configuration, out)
-        if not server.may_vote():
+        if not server.may_accept():
             return
         clash = same_rank(start.epoch, server.promised) and start.epoch != server.promised
         if start.epoch < server.promised or clash:
@@ -151,10 +151,14 @@ class Installing:
         if not 0 <= skip <= len(start.entries):
             return  # Repeated, or a chunk before it was lost: the sequencer tries again.
         install.entries.extend(start.entries[skip:])
-        if install.length >= start.length:
+        if self.is_complete(install, start):
             self._write(install, out)
         elif len(start.entries) > skip:
             out.append(Send(sender, self._server.start_reply(start.epoch, is_started=False)))
+
+    def is_complete(self, install: Install, start: Start) -> bool:
+        """Only the sequencer's whole log, as it is now, makes a server whole."""
+        return install.length >= start.length
 
     def _write(self, install: Install, out: list[Effect]) -> None:
         server = self._server

@@ -1,19 +1,23 @@
-"""The member: delivers a group's messages in number order, without gaps, and repairs what it missed.
+"""The member: delivers a group's messages in number order, without gaps, and repairs what it
+missed.
 
-It treats an entry as committed only if it came in a `Commit`, in a commit server's answer, or in a
-submit of the same epoch as a claim that covers it. A gap in the order is asked from commit servers, a
-missing payload from data servers, each in turn, many in one query; with `is_one_step`, or where the
-order's entries are gone, data servers are asked by number (GRP-08 to 11). A payload is delivered
-only if its digest is the one that was ordered.
+It treats an entry as committed only if it came in a `Commit`, in a commit server's answer, or in
+a submit of the same epoch as a claim that covers it. A gap in the order is asked from commit
+servers, a missing payload from data servers, each in turn, many in one query; with `is_one_step`,
+or where the order's entries are gone, data servers are asked by number (GRP-08 to 11). A payload
+is delivered only if its digest is the one that was ordered.
 """
 
+from bisect import insort
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import BatchKey
 from samcast.machine.ports import Effect, Event, NodeId, Received, Send, Ticked, Warn
-from samcast.machine.quorum import servers_with
+from samcast.machine.quorum import newer, servers_with
 from samcast.machine.ranges import Ranges
 from samcast.wire.batch import Batch, decode_batch
 from samcast.wire.errors import WireError
@@ -91,12 +95,15 @@ class Member:
         self._now_ms = 0
         self._head = number_next - 1  # highest number known to be committed
         self._units: dict[int, Unit] = {}
+        self._firsts: list[int] = []  # of the units, in order, behind some that are delivered
         self._known = Ranges()
         self._gone = Ranges()  # numbers whose entries no commit server has any more
         self._payloads: dict[BatchKey, Batch] = {}
         self._wanted: dict[BatchKey, None] = {}  # payloads of the units that we know
+        self._spare: OrderedDict[BatchKey, None] = OrderedDict()  # payloads that aren't wanted yet
         self._by_number: dict[int, Batch] = {}  # answers to questions by number
         self._overheard: dict[int, AnyEntry] = {}
+        self._overheard_order: list[int] = []  # a heap of their indexes
         self._overheard_epoch: Epoch = EPOCH_NONE
         self._heard_ms = 0
         self._ask_due_ms = 0
@@ -163,9 +170,12 @@ class Member:
             return
         if submit.epoch > self._overheard_epoch:
             self._overheard.clear()
+            self._overheard_order.clear()
             self._overheard_epoch = submit.epoch
         for index, entry in enumerate(submit.entries, submit.index_first):
             if len(self._overheard) < self._settings.member_runs_max:
+                if index not in self._overheard:
+                    heappush(self._overheard_order, index)
                 self._overheard[index] = entry
         self._on_claim(submit.epoch, submit.committed)
 
@@ -173,8 +183,9 @@ class Member:
         """A claim covers what was overheard of its own epoch, and nothing else."""
         if epoch != self._overheard_epoch:
             return
-        for index in [i for i in self._overheard if i <= committed]:
-            self._on_committed(self._overheard.pop(index))
+        order = self._overheard_order
+        while order and order[0] <= committed:
+            self._on_committed(self._overheard.pop(heappop(order)))
 
     def _on_number_reply(self, sender: NodeId, reply: NumberReply, out: list[Effect]) -> None:
         for entry in reply.entries:
@@ -196,8 +207,7 @@ class Member:
                     slots = [Slot((*base, r.stage), r.count, r.digest) for r in part.stages]
                     self._add(part.number_first, slots)
         elif type(entry) is ConfigEntry:
-            if entry.configuration.number > self._configuration.number:
-                self._configuration = entry.configuration
+            self._configuration = newer(self._configuration, entry.configuration)
 
     def _add(self, number_first: int, slots: list[Slot]) -> None:
         unit = Unit(number_first, slots)
@@ -206,20 +216,23 @@ class Member:
             return
         if len(self._units) >= self._settings.member_runs_max:
             # What comes first matters most; the rest can be asked for again.
-            highest = max(self._units)
-            if highest < number_first:
+            if self._firsts[-1] < number_first:
                 return
-            self._drop(highest)
+            self._drop(self._firsts.pop())
         self._units[number_first] = unit
+        insort(self._firsts, number_first)
         self._known.add(number_first, unit.end)
         for slot in slots:
             self._wanted[slot.key] = None
+            self._spare.pop(slot.key, None)
 
     def _drop(self, number_first: int) -> None:
         unit = self._units.pop(number_first)
         self._known.remove(number_first, unit.end)
         for slot in unit.slots:
             self._wanted.pop(slot.key, None)
+            if slot.key in self._payloads:
+                self._spare[slot.key] = None
 
     # payloads
 
@@ -233,10 +246,11 @@ class Member:
         if key not in payloads and len(payloads) >= self._settings.member_runs_max:
             if key not in wanted:
                 return
-            spare = next((k for k in payloads if k not in wanted), None)
-            if spare is not None:
-                del payloads[spare]
+            if self._spare:
+                del payloads[self._spare.popitem(last=False)[0]]
         payloads[key] = batch
+        if key not in wanted:
+            self._spare[key] = None
 
     def _on_repair(self, sender: NodeId, repair: Repair, out: list[Effect]) -> None:
         for number_first, payload in repair.batches:
@@ -263,6 +277,9 @@ class Member:
         if self.number_next > before:
             self._known.remove(0, self.number_next)
             self._gone.remove(0, self.number_next)
+            delivered = len(self._firsts) - len(self._units)
+            if delivered > len(self._units):
+                del self._firsts[:delivered]
             self._ask_wait_ms = self._settings.retry_ms
             self._ask_due_ms = self._now_ms + self._ask_wait_ms // 2
             out.append(Deliver(self.group, tuple(runs)))

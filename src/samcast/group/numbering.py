@@ -5,6 +5,8 @@ per sender, by the row rules of the log's own fold. Nothing here is durable and 
 forgotten: data servers repeat what isn't numbered.
 """
 
+from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from samcast.group.rows import Admission
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 Content = tuple[bytes, int, int]  # digest, count, birth
 FETCHES_PER_TICK_MAX = 64
+PRUNED_AT_ONCE_MAX = 64  # so few are gone through whenever nothing is next; more only now and then
 Key = TypeVar("Key")
 
 
@@ -55,6 +58,16 @@ class Pending:
         self.asked_ms = 0
 
 
+class Ready:
+    """Runs of one sender that wait for nothing but their turn."""
+
+    __slots__ = ("prune_at", "runs")
+
+    def __init__(self) -> None:
+        self.runs: dict[int, RunEntry] = {}  # by counter
+        self.prune_at = 0  # how many there must be before it is worth going through them again
+
+
 class Numbering:
     """What has been reported and proposed in one epoch."""
 
@@ -62,12 +75,13 @@ class Numbering:
         self._sequencer = sequencer
         self._server = sequencer._server
         self._settings = sequencer._settings
-        self._pending: dict[RunKey, Pending] = {}
-        self._ready: dict[tuple[int, bytes], dict[int, RunEntry]] = {}
+        # Where the first is taken again and again, a plain dict would go over all that are gone.
+        self._pending: OrderedDict[RunKey, Pending] = OrderedDict()
+        self._ready: dict[tuple[int, bytes], Ready] = {}
         self._ready_count = 0
-        self._touched: dict[tuple[int, bytes], None] = {}
-        self._stages: dict[StageKey, Pending] = {}
-        self._held: dict[StageKey, tuple[int, bytes]] = {}
+        self._touched: OrderedDict[tuple[int, bytes], None] = OrderedDict()
+        self._stages: OrderedDict[StageKey, Pending] = OrderedDict()
+        self._held: OrderedDict[StageKey, tuple[int, bytes]] = OrderedDict()
         self._decisions: dict[bytes, DecisionRequest] = {}
 
     # reports
@@ -102,7 +116,7 @@ class Numbering:
         if len(reporters) >= self._sequencer.configuration.k_data:
             self._make_ready(run, pending, is_next=admission is Admission.NUMBER)
 
-    def _admit(self, pending: dict[Key, Pending], key: Key) -> Pending | None:
+    def _admit(self, pending: OrderedDict[Key, Pending], key: Key) -> Pending | None:
         """Room for one more. What is gathering reports goes only when it has had its time, or
         many newcomers would push each other out for ever."""
         now = self._server.now_ms
@@ -121,12 +135,14 @@ class Numbering:
 
     def _make_ready(self, run: Reported, pending: Pending, *, is_next: bool) -> None:
         subject = (run.group, run.sender)
-        ready = self._ready.setdefault(subject, {})
-        if run.counter_first not in ready:
+        ready = self._ready.get(subject)
+        if ready is None:
+            ready = self._ready[subject] = Ready()
+        if run.counter_first not in ready.runs:
             if self._ready_count >= self._settings.pending_runs_max and not is_next:
                 return  # Reported again later; what is next in line needs no room.
             self._ready_count += 1
-        ready[run.counter_first] = RunEntry(
+        ready.runs[run.counter_first] = RunEntry(
             run.group,
             run.sender,
             run.incarnation,
@@ -153,7 +169,7 @@ class Numbering:
         if len(reporters) >= self._sequencer.configuration.k_data:
             self._held[key] = (stage.count, stage.digest)
             if len(self._held) > self._settings.pending_runs_max:
-                del self._held[next(iter(self._held))]
+                self._held.popitem(last=False)
 
     # appending
 
@@ -163,9 +179,7 @@ class Numbering:
         if sequencer.is_stopped:
             return
         while self._touched and sequencer.has_room:
-            subject = next(iter(self._touched))
-            del self._touched[subject]
-            self._number_sender(subject)
+            self._number_sender(self._touched.popitem(last=False)[0])
         for owner in list(self._decisions):
             self._try_decide(owner)
 
@@ -173,12 +187,12 @@ class Numbering:
         """All ready runs of one sender that follow each other."""
         ready = self._ready.get(subject)
         sequencer, tail = self._sequencer, self._sequencer.tail
-        while ready:
+        while ready is not None and ready.runs:
             rows = tail.groups.get(subject[0])
             row = rows.row(subject[1]) if rows is not None else None
-            entry = ready.get(row.next if row is not None else 1)
+            entry = ready.runs.get(row.next if row is not None else 1)
             if entry is None:
-                self._prune(subject, ready)
+                self._prune(ready)
                 break
             if not sequencer.has_room:
                 self._touched[subject] = None
@@ -191,19 +205,24 @@ class Numbering:
             self._forget_ready(ready, entry)
             if admission is Admission.NUMBER:
                 sequencer.append(numbered(entry, tail.head(entry.group) + 1))
-        if not ready:
-            self._ready.pop(subject, None)
+        if ready is not None and not ready.runs:
+            del self._ready[subject]
 
-    def _prune(self, subject: tuple[int, bytes], ready: dict[int, RunEntry]) -> None:
-        """Forget what was passed over and can't be numbered any more."""
+    def _prune(self, ready: Ready) -> None:
+        """Forget what was passed over and can't be numbered any more. Where many wait behind a
+        gap, only when they have doubled since, so that a report doesn't cost a look at them all."""
+        if len(ready.runs) < ready.prune_at:
+            return
         tail = self._sequencer.tail
-        for e in list(ready.values()):
+        for e in list(ready.runs.values()):
             admission = tail.admission(e.group, e.sender, e.incarnation, e.counter_first, e.birth)
             if admission is Admission.NEVER:
                 self._forget_ready(ready, e)
+        left = len(ready.runs)
+        ready.prune_at = 2 * left if left > PRUNED_AT_ONCE_MAX else 0
 
-    def _forget_ready(self, ready: dict[int, RunEntry], entry: RunEntry) -> None:
-        del ready[entry.counter_first]
+    def _forget_ready(self, ready: Ready, entry: RunEntry) -> None:
+        del ready.runs[entry.counter_first]
         self._ready_count -= 1
         key = (entry.group, entry.sender, entry.incarnation, entry.counter_first)
         self._pending.pop(key, None)
@@ -288,6 +307,7 @@ class Numbering:
 
     def on_tick(self, now_ms: int, out: list[Effect]) -> None:
         """Have data servers fetch from each other what stays below k_data."""
+        self._forget_hopeless(now_ms)
         runs = self._stale(self._pending, now_ms)
         stages = self._stale(self._stages, now_ms)
         by_holders: dict[tuple[NodeId, ...], tuple[list[RunKey], list[StageKey]]] = {}
@@ -299,6 +319,19 @@ class Numbering:
         for holders, (run_keys, stage_keys) in by_holders.items():
             please = FetchPlease(epoch, tuple(run_keys), tuple(stage_keys), holders)
             out.append(Multicast(Channel.DATA, please))
+
+    def _forget_hopeless(self, now_ms: int) -> None:
+        """What can never be numbered any more must not take the turn of what can."""
+        tail = self._sequencer.tail
+        for key, item in list(islice(self._pending.items(), 4 * FETCHES_PER_TICK_MAX)):
+            births = [content[2] for content in item.reporters]
+            if tail.admission(*key, max(births)) is Admission.NEVER:
+                del self._pending[key]
+        for stage, item in list(islice(self._stages.items(), 4 * FETCHES_PER_TICK_MAX)):
+            births = [content[2] for content in item.reporters]
+            if tail.may_drop_stage(stage[1], stage[2], stage[3], max(births)):
+                del self._stages[stage]
+                self._held.pop(stage, None)
 
     def _stale(
         self, pending: dict[Key, Pending], now_ms: int

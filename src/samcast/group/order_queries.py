@@ -1,4 +1,6 @@
-"""What a commit server answers from its committed prefix: order, numbers, heads, proposals (GRP-09)."""
+"""What a commit server answers from its committed prefix: order, numbers, heads, proposals
+(GRP-09).
+"""
 
 from bisect import bisect_right
 from typing import TYPE_CHECKING

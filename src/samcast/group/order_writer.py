@@ -1,4 +1,5 @@
-"""What a commit server writes into its order journal, and in which order records may follow each other.
+"""What a commit server writes into its order journal, and in which order records may follow each
+other.
 
 An install takes effect, on replay, only at the record that says so; that record goes in front of
 whatever is written next. So does the cancellation of one that was given up.

@@ -1,9 +1,10 @@
 """The owner of transactions: stages batches, then has them decided all at once (SAFETY 2.12).
 
-Stages are frozen batches without numbers. A decision names them; it is one ordered entry, so their
-messages become visible together or not at all, in one group or in several. The transaction's counter
-makes it happen once: a repeated decision is answered with the first one's numbers. An ABORT ends the
-incarnation; the owner opens again and stages again under the same counter.
+Stages are frozen batches without numbers. A decision names them; it is one ordered entry, so
+their messages become visible together or not at all, in one group or in several. The
+transaction's counter makes it happen once: a repeated decision is answered with the first one's
+numbers. An ABORT ends the incarnation; the owner opens again and stages again under the same
+counter.
 """
 
 from collections import deque
@@ -87,8 +88,10 @@ class Owner:
         settings: GroupSettings,
         chance: Chance,
         name: str,
+        channel: Channel = Channel.DATA,
     ) -> None:
         self.node = node
+        self._channel = channel
         self.id = named_sender(name)
         self._configuration = configuration
         self._settings = settings
@@ -214,7 +217,7 @@ class Owner:
     def _repeat(self, out: list[Effect]) -> None:
         self._wait()
         for batch in self._batches:
-            out.append(Multicast(Channel.DATA, batch))
+            out.append(Multicast(self._channel, batch))
         out.append(Send(self._server(), Propose(self._nonce, self.decision())))
 
     def decision(self) -> DecisionRequest:

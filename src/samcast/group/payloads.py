@@ -4,7 +4,7 @@ The unnumbered ones are found by sender (to see overlaps), by birth (to drop wha
 by deadline (to repeat reports); each look costs the same however many wait.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from heapq import heappop, heappush
 
 from samcast.group.storage import BatchKey
@@ -37,12 +37,46 @@ class Held:
         self.wait_ms = 0
 
 
+class Counters:
+    """Where the runs of one sender begin, in order; they mostly come at the end and go in front."""
+
+    __slots__ = ("_counters", "_start")
+
+    def __init__(self) -> None:
+        self._counters: list[int] = []
+        self._start = 0  # what lies before it is gone
+
+    def __len__(self) -> int:
+        return len(self._counters) - self._start
+
+    def add(self, counter: int) -> None:
+        """One more."""
+        insort(self._counters, counter, self._start)
+
+    def remove(self, counter: int) -> None:
+        """One less; it must be there."""
+        at = bisect_left(self._counters, counter, self._start)
+        if at > self._start:
+            del self._counters[at]
+            return
+        self._start += 1
+        if 2 * self._start > len(self._counters):
+            del self._counters[: self._start]
+            self._start = 0
+
+    def around(self, counter: int) -> tuple[int | None, int | None]:
+        """The last one up to a counter, and the first one above it."""
+        at = bisect_right(self._counters, counter, self._start)
+        before = self._counters[at - 1] if at > self._start else None
+        return before, self._counters[at] if at < len(self._counters) else None
+
+
 class Unnumbered:
     """Payloads that wait for a number or for a decision."""
 
     def __init__(self) -> None:
         self._held: dict[BatchKey, Held] = {}
-        self._counters: dict[tuple[int, bytes, int], list[int]] = {}  # runs of a sender, in order
+        self._counters: dict[tuple[int, bytes, int], Counters] = {}  # runs of a sender
         self._owners: dict[bytes, dict[BatchKey, None]] = {}  # stages of an owner
         self._births: dict[int, list[tuple[int, BatchKey]]] = {}  # per group, lowest first
         self._due: list[tuple[int, BatchKey]] = []
@@ -57,7 +91,7 @@ class Unnumbered:
         """One payload."""
         return self._held.get(key)
 
-    def keys(self) -> list[BatchKey]:
+    def all(self) -> list[BatchKey]:
         """All of them."""
         return list(self._held)
 
@@ -67,7 +101,10 @@ class Unnumbered:
         if key[4]:
             self._owners.setdefault(key[1], {})[key] = None
             return
-        insort(self._counters.setdefault(key[:3], []), key[3])
+        counters = self._counters.get(key[:3])
+        if counters is None:
+            counters = self._counters[key[:3]] = Counters()
+        counters.add(key[3])
         heappush(self._births.setdefault(key[0], []), (held.birth, key))
 
     def pop(self, key: BatchKey) -> Held | None:
@@ -90,16 +127,15 @@ class Unnumbered:
     def overlaps(self, key: BatchKey, count: int) -> bool:
         """Runs of one incarnation must be equal or apart."""
         counters = self._counters.get(key[:3])
-        if not counters:
+        if counters is None:
             return False
         first = key[3]
-        at = bisect_right(counters, first)
-        if at < len(counters) and counters[at] < first + count:
+        before, after = counters.around(first)
+        if after is not None and after < first + count:
             return True
-        if not at:
+        if before is None:
             return False
-        before = self._held[(*key[:3], counters[at - 1], 0)]
-        return counters[at - 1] < first < counters[at - 1] + before.count
+        return before < first < before + self._held[(*key[:3], before, 0)].count
 
     def born_below(self, group: int, floor: int) -> list[BatchKey]:
         """Runs of a group that can never be numbered, since the floor has passed them."""

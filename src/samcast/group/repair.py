@@ -1,7 +1,9 @@
-"""Repairs between data servers and towards members: who asks whom for which payloads (GRP-09, 10, 27).
+"""Repairs between data servers and towards members: who asks whom for which payloads (GRP-09, 10,
+27).
 
-Committed payloads that we lack are asked for by number, the peers in turn, many in one query. What the
-sequencer sees on too few disks is fetched by id. Whatever anybody asks of us is sent as stored.
+Committed payloads that we lack are asked for by number, the peers in turn, many in one query.
+What the sequencer sees on too few disks is fetched by id. Whatever anybody asks of us is sent as
+stored.
 """
 
 from typing import TYPE_CHECKING

@@ -1,13 +1,14 @@
-"""Sender rows and floors: who sent what last, and how far back anybody can know it (GRP-18, 19, 26).
+"""Sender rows and floors: who sent what last, and how far back anybody can know it (GRP-18, 19,
+26).
 
 A group remembers per sender its next counter and its last runs. Memory is bounded, so rows are
 forgotten, and two floors say what that means. Below the *memory floor* M a row may have been
-forgotten, so nobody can tell whether a run was ever numbered. Below the *admission floor* F nothing
-is numbered any more. Both only rise and both are a function of the log alone, so every server that
-has folded the same prefix gives the same answers.
+forgotten, so nobody can tell whether a run was ever numbered. Below the *admission floor* F
+nothing is numbered any more. Both only rise and both are a function of the log alone, so every
+server that has folded the same prefix gives the same answers.
 
-Rows of unnamed senders lie in the order of their last number, because numbering moves a row to the
-end; the row to evict is always the first, whatever the number of senders.
+Rows of unnamed senders lie in the order of their last number, because numbering moves a row to
+the end; the row to evict is always the first, whatever the number of senders.
 """
 
 from collections import OrderedDict
@@ -15,7 +16,6 @@ from enum import Enum
 
 from samcast.wire.group import Answer, AnswerKind, Asked, Span
 from samcast.wire.order import RunEntry, is_named
-
 
 RowState = tuple[
     int,
@@ -50,7 +50,7 @@ class Admission(Enum):
 class Row:
     """What is remembered of one sender."""
 
-    __slots__ = ("decided", "incarnation", "is_ended", "last", "next", "nonce", "runs")
+    __slots__ = ("decided", "incarnation", "is_ended", "last", "lowest", "next", "nonce", "runs")
 
     def __init__(self, incarnation: int) -> None:
         self.incarnation = incarnation
@@ -59,6 +59,7 @@ class Row:
         self.is_ended = False  # by ABORT: this incarnation numbers nothing more
         self.nonce = 0  # of the OPEN in force
         self.runs: dict[int, tuple[int, int, bytes]] = {}  # counter -> count, number, digest
+        self.lowest = 1  # counter of these; a dict is slow to say which of its keys is the first
         self.decided: dict[int, tuple[Span, ...]] = {}  # tx -> its numbers
 
     def state(self) -> RowState:
@@ -72,7 +73,16 @@ class Row:
         row = cls(state[0])
         row.next, row.last, row.is_ended, row.nonce = state[1:5]
         row.runs = {c: (count, number, digest) for c, count, number, digest in state[5]}
+        row.lowest = next(iter(row.runs), row.next)
         row.decided = dict(state[6])
+        return row
+
+    def copy(self) -> "Row":
+        """An independent row, equal to this one."""
+        row = Row(self.incarnation)
+        row.next, row.last, row.lowest = self.next, self.last, self.lowest
+        row.is_ended, row.nonce = self.is_ended, self.nonce
+        row.runs, row.decided = self.runs.copy(), self.decided.copy()
         return row
 
 
@@ -102,7 +112,8 @@ class GroupRows:
         self.is_removed = False
         self.unnamed: OrderedDict[bytes, Row] = OrderedDict()
         self.named: dict[bytes, Row] = {}
-        self.tombstones: dict[bytes, int] = {}  # name -> head when it was given up, rising
+        # Name -> head when it was given up, rising.
+        self.tombstones: OrderedDict[bytes, int] = OrderedDict()
 
     def row(self, sender: bytes) -> Row | None:
         """The row of a sender, named or not."""
@@ -155,11 +166,10 @@ class GroupRows:
     def _keep(self, row: Row, entry: RunEntry) -> None:
         runs = row.runs
         runs[entry.counter_first] = (entry.count, entry.number_first, entry.digest)
-        while runs:
-            counter = next(iter(runs))
-            if counter >= entry.confirmed_below and len(runs) <= self.runs_max:
-                break
-            del runs[counter]
+        while runs and (row.lowest < entry.confirmed_below or len(runs) > self.runs_max):
+            run = runs.pop(row.lowest, None)
+            # A row's runs follow each other; a state that came from elsewhere might not obey.
+            row.lowest = row.lowest + run[0] if run is not None else next(iter(runs))
 
     def raise_floors(self) -> None:
         """After the head moved: forget what is too old or too much, and say so by M."""
@@ -203,10 +213,11 @@ class GroupRows:
             return (AnswerKind.FORGOTTEN, 0)
         if asked.birth < self.admission_floor():
             return (AnswerKind.EXPIRED, 0)
+        if is_named(asked.sender):
+            # A state beyond what the sender has seen has folded its OPEN: the row was removed.
+            return (AnswerKind.REMOVED, 0) if self.head > asked.seen else None
         is_whole = asked.confirmed_below == asked.counter_first > 1
-        if is_whole and self.head >= asked.seen and not is_named(asked.sender):
-            return (AnswerKind.REOPEN, 0)
-        return None
+        return (AnswerKind.REOPEN, 0) if is_whole and self.head >= asked.seen else None
 
     @staticmethod
     def _answer_numbered(row: Row, asked: Asked) -> tuple[AnswerKind, int]:
@@ -238,7 +249,17 @@ class GroupRows:
         rows.head, rows.memory_floor, rows.is_removed = state[3:6]
         rows.unnamed = OrderedDict((s, Row.of_state(row)) for s, row in state[6])
         rows.named = {s: Row.of_state(row) for s, row in state[7]}
-        rows.tombstones = dict(state[8])
+        rows.tombstones = OrderedDict(state[8])
+        return rows
+
+    def copy(self) -> "GroupRows":
+        """Independent rows, equal to these."""
+        rows = GroupRows(self.name, self.lifetime, self.senders_max, self.runs_max)
+        rows.head, rows.memory_floor = self.head, self.memory_floor
+        rows.is_removed = self.is_removed
+        rows.unnamed = OrderedDict((s, row.copy()) for s, row in self.unnamed.items())
+        rows.named = {s: row.copy() for s, row in self.named.items()}
+        rows.tombstones = self.tombstones.copy()
         return rows
 
 

@@ -7,9 +7,10 @@ message: an unnamed one under a fresh id, a named one by OPEN after its own inca
 can know any more (FORGOTTEN) is told to the application and never resent (GRP-18, 19, 26).
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from heapq import heappop, heappush
 from typing import Any
 
 from samcast.group.settings import GroupSettings
@@ -128,7 +129,8 @@ class Sender:
         self._head_ms = -NEVER_MS
         self._head_due_ms = 0
         self._queue: deque[Outgoing] = deque()
-        self._runs: dict[int, Outgoing] = {}  # by counter, in order
+        self._runs: OrderedDict[int, Outgoing] = OrderedDict()  # by counter, in order
+        self._due: list[tuple[int, int]] = []  # when to repeat which counter; the first is valid
         self.is_named = bool(name)
         self.id = named_sender(name) if name else self._fresh_id()
         self.incarnation = 1
@@ -175,8 +177,8 @@ class Sender:
             due = self._head_due_ms
         elif self.state is State.OPENING:
             due = self._open_due_ms
-        for run in self._runs.values():
-            due = min(due, run.due_ms)
+        if self._due:
+            due = min(due, self._due[0][0])
         return max(due, self._now_ms + 1)
 
     @property
@@ -242,6 +244,7 @@ class Sender:
         if outcome.kind == OutcomeKind.OPENED:
             self.state = State.SENDING
             self.counter_next = outcome.value
+            self._see_head(outcome.head)  # what we send is `seen` from after our OPEN on
             out.append(Opened(self.incarnation, outcome.value, outcome.runs))
         elif outcome.kind == OutcomeKind.FENCED and not self._after:
             # We come after whoever holds the name now; an OPEN of our own would not say so.
@@ -264,6 +267,7 @@ class Sender:
         for run in [*self._runs.values(), *self._queue]:
             out.append(Failed(run.token, kind))
         self._runs.clear()
+        self._due.clear()
         self._queue.clear()
         out.append(Stopped(kind))
 
@@ -297,6 +301,7 @@ class Sender:
 
     def _transmit(self, run: Outgoing, batch: Batch, out: list[Effect]) -> None:
         run.due_ms = self._now_ms + run.wait_ms
+        heappush(self._due, (run.due_ms, batch.counter_first))
         if self._contacts:
             to = self._contacts[self._turn % len(self._contacts)]
             out.append(Send(to, batch))
@@ -304,13 +309,26 @@ class Sender:
             out.append(Multicast(self._channel, batch))
 
     def _repeat(self, out: list[Effect]) -> None:
-        due = [run for run in self._runs.values() if run.due_ms <= self._now_ms]
+        due = self._take_due()
         if due:
             self._turn += 1  # Another entry may be better off.
         for run in due:
             assert run.batch is not None
             run.wait_ms = min(2 * run.wait_ms, self._settings.retry_max_ms)
             self._transmit(run, self.repeated(run.batch), out)
+
+    def _take_due(self) -> list[Outgoing]:
+        """Runs to be repeated now; also passes over what has an outcome or a later time by now."""
+        found: dict[int, Outgoing] = {}
+        while self._due:
+            due_ms, counter = self._due[0]
+            run = self._runs.get(counter)
+            if run is not None and run.due_ms == due_ms:
+                if due_ms > self._now_ms:
+                    break
+                found[counter] = run
+            heappop(self._due)
+        return [found[counter] for counter in sorted(found)]
 
     def repeated(self, batch: Batch) -> Batch:
         """The same frozen batch; only what we have heard since is new."""
@@ -371,6 +389,7 @@ class Sender:
             again = Outgoing(run.token, run.columns, run.count)
             self._queue.appendleft(again)
         self._runs.clear()
+        self._due.clear()
         if self.is_named:
             self._open_again(self.incarnation + 1, self.incarnation)
         else:

@@ -1,9 +1,10 @@
-"""The sequencer: puts runs in order, has the order stored, and says what is committed (GRP-03 to 08).
+"""The sequencer: puts runs in order, has the order stored, and says what is committed (GRP-03 to
+08).
 
 It leads one epoch with one log and never rewrites it. `numbering` decides what is appended; this
-module brings the log to the commit servers, counts their acknowledgements, and commits an index when
-`k_commit` listed disks hold it in this epoch. What was adopted commits only together with the
-epoch's own first entry. Commits leave in the turn in which the last acknowledgement came.
+module brings the log to the commit servers, counts their acknowledgements, and commits an index
+when `k_commit` listed disks hold it in this epoch. What was adopted commits only together with
+the epoch's own first entry. Commits leave in the turn in which the last acknowledgement came.
 """
 
 from typing import TYPE_CHECKING
@@ -214,7 +215,7 @@ class Sequencer:
         self._send_start(sender, out)
 
     def _base_for(self, landmarks: tuple[HashAt, ...]) -> int:
-        """Where a server's log and ours agree; one that shares nothing with us starts at our base."""
+        """Where a server's log and ours agree; where they never do, our base."""
         common = self.log.agrees_up_to(landmarks)
         return self.log.base if common is None else common
 

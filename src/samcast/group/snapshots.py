@@ -1,8 +1,8 @@
 """Core snapshots of a commit server, and the truncation of its log that they allow.
 
-A snapshot is taken at every agreed index. When enough commit servers hold one, and enough data servers
-have marked every number up to it, the sequencer orders a truncation; each server then rewrites its
-journal without those entries. Two generations are kept.
+A snapshot is taken at every agreed index. When enough commit servers hold one, and enough data
+servers have marked every number up to it, the sequencer orders a truncation; each server then
+rewrites its journal without those entries. Two generations are kept.
 """
 
 from typing import TYPE_CHECKING

@@ -125,8 +125,10 @@ class Replayed(msgspec.Struct):
     is_installed_unsaid: bool = False  # one that did, but the journal doesn't say so yet
 
 
-def replay(records: Sequence[AnyRecord], log_epoch: Epoch, is_rotten: bool) -> Replayed:
-    """Rebuild the log. Where rot may have hidden something, everything it could touch is unknown."""
+def replay(  # noqa: C901 - one branch per kind of record, and no state beside
+    records: Sequence[AnyRecord], log_epoch: Epoch, is_rotten: bool
+) -> Replayed:
+    """Rebuild the log. Where rot may have hidden something, all it could touch is unknown."""
     log, epoch, unknown = OrderLog(0, HASH_NONE), EPOCH_NONE, 0
     pending: tuple[InstallRecord, list[EntriesRecord]] | None = None
     for record in records:

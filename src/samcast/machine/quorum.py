@@ -36,6 +36,11 @@ def lists(configuration: Configuration, node: int, uuid: int, role: int) -> bool
     return any(s.node == node and s.uuid == uuid and s.roles & role for s in configuration.servers)
 
 
+def newer(one: Configuration, other: Configuration) -> Configuration:
+    """The one with the higher number."""
+    return other if other.number > one.number else one
+
+
 def kth_largest(values: Iterable[int], k: int) -> int:
     """The largest number that at least `k` of the values reach, or 0 if there are fewer."""
     ordered = sorted(values, reverse=True)

@@ -1,1 +1,3 @@
-"""A deterministic simulator: whole clusters in one thread, virtual time, one seeded source of chance."""
+"""A deterministic simulator: whole clusters in one thread, virtual time, one seeded source of
+chance.
+"""

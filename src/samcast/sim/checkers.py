@@ -1,9 +1,9 @@
 """One class per promise, outside the roles: what must hold of the whole cluster at every moment.
 
-The letters are those of the list of faults: A agreement, U uniqueness, O order, C only committed, D
-durable, K copies, F fencing, T transactions, S sound content, M monotone, R bounded; L, liveness, is
-judged by the runner at the end. Each checker looks at facts: what was committed, delivered,
-confirmed, voted and stored.
+The letters are those of the list of faults: A agreement, U uniqueness, O order, C only committed,
+D durable, K copies, F fencing, T transactions, S sound content, M monotone, R bounded; L,
+liveness, is judged by the runner at the end. Each checker looks at facts: what was committed,
+delivered, confirmed, voted and stored.
 """
 
 from samcast.group.storage import BatchKey
@@ -19,7 +19,7 @@ from samcast.wire.order import (
 Identity = tuple[bytes, int]  # who sent it, its place in that sender's own sequence
 
 
-class Violation(Exception):
+class Violation(Exception):  # noqa: N818 - a verdict, not an error of the program
     """A promise was broken."""
 
     def __init__(self, promise: str, detail: str) -> None:
@@ -42,6 +42,7 @@ class Facts:
         self.body_at: dict[tuple[int, int], bytes] = {}  # (group, number) -> body
         self.number_of: dict[Identity, tuple[int, int]] = {}
         self.confirmed: dict[Identity, tuple[int, int]] = {}  # number 0: kept no longer
+        self.confirmed_bodies: dict[bytes, Identity] = {}  # the very bytes that were confirmed
         self.accepted: dict[Epoch, dict[int, int]] = {}  # epoch -> uuid -> index
         self.promised: dict[int, Epoch] = {}  # uuid -> highest epoch promised to anybody
         self.payloads: dict[tuple[BatchKey, bytes], dict[int, None]] = {}  # on which disks (uuid)
@@ -274,6 +275,9 @@ class Durable:
                 raise Violation("D", f"{identity} was confirmed as {group}/{number} and is lost")
             if number and at != (group, number):
                 raise Violation("A", f"{identity} is {at}, its sender was told {group}/{number}")
+        for body, identity in facts.confirmed_bodies.items():
+            if facts.body_at[facts.number_of[identity]] != body:
+                raise Violation("D", f"{identity} was confirmed, but with other bytes")
 
 
 def numbered_of(entry: AnyEntry) -> list[tuple[BatchKey, int, int, bytes]]:

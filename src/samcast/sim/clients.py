@@ -1,7 +1,7 @@
 """Applications of a simulated world: senders, owners of transactions, members, an administrator.
 
-A message's body names its sender, its place in the sender's sequence and the attempt, so a checker can
-judge uniqueness and order without knowing anything of runs, ids or incarnations.
+A message's body names its sender, its place in the sender's sequence and the attempt, so a
+checker can judge uniqueness and order without knowing anything of runs, ids or incarnations.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,33 +82,42 @@ class SenderApp:
         is_named: bool,
         contacts: tuple[int, ...] = (),
         channel: Channel = Channel.DATA,
+        name: str = "",
     ) -> None:
         self._cluster = cluster
+        self._name = name or process.name  # by which it is known, whatever process it runs in
         self.process = process
         self.group = group
         self.is_named = is_named
         self._contacts = contacts
         self._channel = channel
-        self.key = process.name.encode()
+        self.key = self._name.encode()
+        self._is_twin = False  # it reuses an id: what it hears may be about its former self
+        self.is_removed = False  # the name was given up: it must not be used again
         self.attempt = 0
         self.place = 0  # messages handed over by this life
         self.goal = 0  # messages wanted
         self.is_open = not is_named
         self.is_over = False
-        self._tokens: dict[int, tuple[int, int]] = {}  # token -> first place, count
+        self._tokens: dict[int, tuple[int, list[bytes]]] = {}  # token -> first place, bodies
         self._token = 0
         process.on_effect = self._on_effect
 
-    def start(self) -> None:
-        """Begin a life; an unnamed one is another sender altogether."""
+    def start(self, twin_of: bytes = b"") -> None:
+        """Begin a life; an unnamed one is another sender altogether, unless it reuses an id."""
         cluster = self._cluster
-        self.attempt += 1
-        if not self.is_named and self.attempt > 1:
-            self.key = f"{self.process.name}.{self.attempt}".encode()
+        if self.is_removed:
+            self.is_over = True
+            return
+        self.attempt = cluster.next_attempt()
+        self._is_twin = bool(twin_of)
+        if not self.is_named and self.process.boots:
             self.place = 0
+            kind = "twin" if twin_of else self._name
+            self.key = f"{kind}.{self.attempt}".encode()
         self.is_open = not self.is_named
         self._tokens.clear()
-        name = self.process.name if self.is_named else ""
+        name = self._name if self.is_named else ""
         sender = Sender(
             self.process.node,
             cluster.configuration,
@@ -119,6 +128,8 @@ class SenderApp:
             self._contacts,
             self._channel,
         )
+        if twin_of:
+            sender.id = twin_of
         self.process.start([sender])
         self.pump()
 
@@ -147,7 +158,7 @@ class SenderApp:
             count = min(chance.pick((1, 1, 1, 2, 3)), self.goal - self.place)
             messages = [self._message(self.place + i + 1) for i in range(count)]
             self._token += 1
-            self._tokens[self._token] = (self.place + 1, count)
+            self._tokens[self._token] = (self.place + 1, [m.body for m in messages])
             self.place += count
             columns = columns_from_messages(messages)
             self.process.post(0, Submitted(self._token, columns, count))
@@ -165,18 +176,19 @@ class SenderApp:
 
     def _on_effect(self, process: Process, role: Role, effect: Effect) -> None:
         if type(effect) is Confirmed:
-            first, count = self._tokens.pop(effect.token)
-            for i in range(count):
+            first, bodies = self._tokens.pop(effect.token)
+            for i, body in enumerate(bodies):
                 number = effect.number_first + i if effect.number_first else 0
-                identity = (self.key, first + i)
-                self._cluster.judge.on_confirmed(process, identity, self.group, number)
-            self._note("confirmed", first, count, effect.number_first)
+                if not self._is_twin:
+                    identity = (self.key, first + i)
+                    self._cluster.judge.on_confirmed(identity, body, self.group, number)
+            self._note("confirmed", first, len(bodies), effect.number_first)
         elif type(effect) is Failed:
-            first, count = self._tokens.pop(effect.token)
+            first, bodies = self._tokens.pop(effect.token)
             if effect.kind is AnswerKind.FORGOTTEN:
-                for i in range(count):
+                for i in range(len(bodies)):
                     self._cluster.judge.facts.given_up[(self.key, first + i)] = None
-            self._note("answered", first, count, 0)
+            self._note("answered", first, len(bodies), 0)
         elif type(effect) is Opened:
             if not self.is_open:
                 self.is_open = True
@@ -195,11 +207,15 @@ class SenderApp:
 class OwnerApp:
     """Runs transactions over one or several groups, one after the other."""
 
-    def __init__(self, cluster: "Cluster", process: Process, groups: tuple[int, ...]) -> None:
+    def __init__(
+        self, cluster: "Cluster", process: Process, groups: tuple[int, ...], name: str = ""
+    ) -> None:
         self._cluster = cluster
         self.process = process
         self._groups = groups
-        self.key = process.name.encode()
+        self._name = name or process.name
+        self.key = self._name.encode()
+        self._bodies: list[bytes] = []
         self.attempt = 0
         self.tx = 0  # handed over
         self.goal = 0
@@ -211,14 +227,15 @@ class OwnerApp:
     def start(self) -> None:
         """Begin a life under the same name."""
         cluster = self._cluster
-        self.attempt += 1
+        self.attempt = cluster.next_attempt()
         self.is_open = self._busy = False
         role = Owner(
             self.process.node,
             cluster.configuration,
             cluster.settings,
             cluster.world.chance,
-            self.process.name,
+            self._name,
+            Channel.PAYLOAD if cluster.shape.has_multicast else Channel.DATA,
         )
         self.process.start([role])
 
@@ -248,6 +265,7 @@ class OwnerApp:
         facts = self._cluster.judge.facts
         parts = facts.transactions.setdefault((self.key, self.tx), chance.between(1, 4))
         stages: list[tuple[int, bytes, int]] = []
+        self._bodies = []
         for part in range(1, parts + 1):
             group = self._groups[(part + self.tx) % len(self._groups)]
             body = b"%s:%d:%d:%d:%d" % (
@@ -255,6 +273,7 @@ class OwnerApp:
             )  # fmt: skip
             identity: Identity = (b"%s/%d" % (self.key, part), self.tx)
             self._cluster.judge.on_sent(self.process, identity, body, group)
+            self._bodies.append(body)
             stages.append((group, columns_from_messages([Message(body)]), 1))
         self.process.post(0, Transacted(self.tx, tuple(stages)))
 
@@ -267,14 +286,13 @@ class OwnerApp:
             self._busy = False
             # The number of each part follows from the spans, group by group.
             at: dict[int, int] = {group: first for group, first, _ in effect.spans}
-            parts = self._cluster.judge.facts.transactions[(self.key, effect.tx)]
-            for part in range(1, parts + 1):
+            for part, body in enumerate(self._bodies, 1):
                 group = self._groups[(part + effect.tx) % len(self._groups)]
                 number = at.get(group, 0)
                 if number:
                     at[group] += 1
                 identity = (b"%s/%d" % (self.key, part), effect.tx)
-                self._cluster.judge.on_confirmed(process, identity, group, number)
+                self._cluster.judge.on_confirmed(identity, body, group, number)
         elif type(effect) is OwnerStopped:
             self.is_over = True
         self.pump()

@@ -36,8 +36,8 @@ class Shape:
         self.k_data = min(chance.pick((2, 2, 2, 3)), data)
         self.data_servers = data
         self.entries = chance.pick((0, 1, 2))
-        self.groups = chance.pick((1, 1, 2, 3))
-        self.members = chance.pick((1, 2, 3))  # per group
+        self.groups = chance.pick((1, 1, 2, 2))
+        self.members = chance.pick((1, 2, 2))  # per group
         self.senders = chance.between(3, 5)
         self.named = chance.pick((0, 1, 2))
         self.owners = chance.pick((0, 1, 1))
@@ -63,8 +63,8 @@ class Shape:
             member_runs_max=chance.pick((4, 16, 200)),
             spans_per_request_max=chance.pick((1, 4, 64)),
             repairs_per_reply_max=chance.pick((1, 4, 64)),
-            heartbeat_interval_ms=25,
-            suspect_ms=chance.pick((80, 120, 200)),
+            heartbeat_interval_ms=40,
+            suspect_ms=chance.pick((100, 140, 220)),
             retry_ms=chance.pick((10, 20, 40)),
             retry_max_ms=chance.pick((100, 300)),
             fetch_after_ms=chance.pick((20, 60)),
@@ -87,6 +87,7 @@ class Cluster:
         self.proposers: list[tuple[Process, Proposer]] = []
         self.groups: list[int] = []
         self._node_next = 1000
+        self._attempts = 0
         self._roles: dict[int, int] = {}
         self.configuration = self._make_servers()
         check_quorums(self.configuration)
@@ -224,6 +225,25 @@ class Cluster:
             owner = OwnerApp(self, self._client(f"tx{i + 1}"), tuple(self.groups))
             self.owners.append(owner)
             owner.start()
+
+    def next_attempt(self) -> int:
+        """So that no two lives ever send the same bytes."""
+        self._attempts += 1
+        return self._attempts
+
+    def take_over(self, app: SenderApp | OwnerApp) -> None:
+        """Another process begins under the name of one that still lives."""
+        process = self._client(f"{app.key.decode()}+{self._node_next}")
+        if isinstance(app, OwnerApp):
+            owner = OwnerApp(self, process, tuple(self.groups), app.key.decode())
+            owner.goal = app.goal
+            self.owners.append(owner)
+            owner.start()
+            return
+        heir = SenderApp(self, process, app.group, is_named=True, name=app.key.decode())
+        heir.goal = app.goal
+        self.senders.append(heir)
+        heir.start()
 
     def add_sender(self, *, is_named: bool) -> SenderApp:
         """One more sender, directly or through an entry."""

@@ -1,13 +1,10 @@
 """The disk of one server: files of bytes in the real formats, read by the real recovery scans.
 
-Writes wait until a sync makes them durable. A crash keeps any subset of the waiting sectors. Rot flips
-bits of what is durable. A wiped or restored disk has another identity, as a copy of a folder has.
-The order and the data are two devices that sync apart, as they do in a node.
+Writes wait until a sync makes them durable. A crash keeps any subset of the waiting sectors. Rot
+flips bits of what is durable. A wiped or restored disk has another identity, as a copy of a
+folder has. The order and the data are two devices that sync apart, as they do in a node.
 """
 
-import msgspec
-
-from samcast.group.core import Core
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import (
     BatchKey,
@@ -84,9 +81,12 @@ class Device:
             content.extend(bytes(end - len(content)))
         content[offset:end] = data
 
-    def crash(self, chance: SeededChance) -> bool:
-        """Of what waits any sectors may have reached the disk; True if one was torn."""
-        keep = chance.pick((0.0, 0.0, 0.5, 0.9, 1.0))
+    def sectors_waiting(self) -> int:
+        """How much would be lost now."""
+        return sum(-(-len(data) // SECTOR_BYTES) for _, _, _, data in self.waiting)
+
+    def crash(self, chance: SeededChance, keep: float) -> bool:
+        """Of what waits any sectors may have reached the disk; True if it was torn."""
         kept = lost = 0
         for _, file, offset, data in self.waiting:
             for at in range(0, len(data), SECTOR_BYTES):
@@ -117,6 +117,7 @@ class Disk:
         self.sync_us = 150
         self.slow = 1
         self.is_failing = False  # the next sync fails
+        self.keep_next: float | None = None  # share of waiting sectors that the next crash keeps
         self._vote_sequence = 0
         self._boot = 0
         self._data_at = 0
@@ -124,7 +125,8 @@ class Disk:
         self._unsynced: dict[BatchKey, bytes] = {}
         self._writer = JournalWriter(segment_bytes=segment_bytes)
         self._group_of: list[tuple[int, int]] = []  # token, journal sequence
-        self.verdicts: dict[str, int] = {}
+        self.last_verdict = Verdict.CLEAN
+        self.is_data_damaged = False
 
     # storing
 
@@ -206,10 +208,24 @@ class Disk:
 
     def crash(self) -> bool:
         """Un-synced writes are lost, wholly or by sectors."""
-        torn = self.order.crash(self._chance)
-        torn = self.data.crash(self._chance) or torn
+        keep = self.keep_next
+        if keep is None:
+            keep = self._chance.pick((0.0, 0.0, 0.5, 0.9, 1.0))
+        self.keep_next = None
+        torn = self.order.crash(self._chance, keep)
+        torn = self.data.crash(self._chance, keep) or torn
         self._unsynced.clear()
         return torn
+
+    @property
+    def sectors_waiting(self) -> int:
+        """Of the order, which matters most."""
+        return self.order.sectors_waiting()
+
+    @property
+    def is_being_written(self) -> bool:
+        """Something would be lost by a crash now."""
+        return bool(self.order.waiting or self.data.waiting)
 
     def wipe(self) -> None:
         """Everything is gone; another disk is in its place."""
@@ -275,13 +291,13 @@ class Disk:
         self._group_of.clear()
         self._places.clear()
         is_new = not self._check_super()
-        vote = None if is_new else self._read_vote()
-        if vote is False:
-            is_new, vote = True, None
+        vote: VoteRecord | None = None
+        if not is_new:
+            vote, is_readable = self._read_vote()
+            is_new = not is_readable  # What binds us is gone: the disk counts as lost.
         if is_new:
             self._format()
-        order = self._recover_order(vote if vote else None)
-        return order, self._recover_data(), is_new
+        return self._recover_order(vote), self._recover_data(), is_new
 
     def _check_super(self) -> bool:
         """Whether this is our disk and not a copy, a restored one, or none."""
@@ -292,16 +308,15 @@ class Disk:
         self.uuid = record.uuid
         return record.node == self._node and record.identity == self.identity
 
-    def _read_vote(self) -> VoteRecord | None | bool:
+    def _read_vote(self) -> tuple[VoteRecord | None, bool]:
+        """The vote, if there ever was one, and whether it can be read."""
         twin = decode_twin(bytes(self.order.files.get(VOTE, b"")))
-        if twin.state is TwinState.EMPTY:
-            return None
-        if twin.state is TwinState.LOST:
-            return False  # What binds us is unreadable: the disk counts as lost.
+        if twin.state is not TwinState.FOUND:
+            return None, twin.state is TwinState.EMPTY
         self._vote_sequence = twin.sequence
         if not twin.is_whole:  # One copy stands alone: make it two before acting on it.
             self.order.put(VOTE, 0, encode_twin(twin.sequence, twin.record))
-        return decode_vote(twin.record)
+        return decode_vote(twin.record), True
 
     def _format(self) -> None:
         identity = self.identity
@@ -318,7 +333,7 @@ class Disk:
             if kind == "segment"
         }
         scan = scan_journal(segments, segment_bytes=self._segment_bytes)
-        self.verdicts[scan.verdict.value] = self.verdicts.get(scan.verdict.value, 0) + 1
+        self.last_verdict = scan.verdict
         self._writer = JournalWriter(segment_bytes=self._segment_bytes, state=scan.state)
         self._writer.note_synced(self._writer.sequence)
         snapshots: list[bytes] = []
@@ -332,13 +347,16 @@ class Disk:
         return OrderRecovery(self.uuid, vote, records, is_rotten, snapshots)
 
     def _recover_data(self) -> DataRecovery:
+        self.is_data_damaged = False
         batches: dict[BatchKey, FoundBatch] = {}
         marks: list[tuple[BatchKey, int]] = []
         for (kind, boot), content in sorted(self.data.files.items()):
             if kind != "data":
                 continue
             image = bytes(content)
-            for found in scan_segment(image, boot).found:
+            scan = scan_segment(image, boot)
+            self.is_data_damaged = self.is_data_damaged or bool(scan.damaged)
+            for found in scan.found:
                 body = image[found.body_offset : found.body_offset + found.length]
                 if found.kind == KIND_MARKS:
                     marks += [(mark[:5], mark[5]) for mark in decode_mark(body).marks]
@@ -352,11 +370,3 @@ class Disk:
                 batches[key] = FoundBatch(key, batch.count, batch.birth, batch.digest)
                 self._places[key] = (boot, found.offset, record_bytes(found.length))
         return DataRecovery(self.uuid, list(batches.values()), marks)
-
-
-def core_of(state: bytes, settings: GroupSettings) -> Core | None:
-    """A snapshot's state, for checkers."""
-    try:
-        return Core.decode(state, settings)
-    except msgspec.DecodeError:
-        return None

@@ -1,4 +1,6 @@
-"""The judge: watches every process from outside, turns what it sees into facts, asks the checkers."""
+"""The judge: watches every process from outside, turns what it sees into facts, asks the
+checkers.
+"""
 
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
@@ -219,17 +221,18 @@ class Judge:
             if fields[0].startswith(b"tx"):
                 tx = (fields[0], int(fields[1]))
                 self.transactions.on_seen(tx, fields[2], int(fields[3]))
-            else:
+            elif not fields[0].startswith(b"twin"):  # its counters are somebody else's
                 self.order.on_first_seen(identity, group, number)
             number += 1
         self._first_seen[group] = number - 1
 
-    def on_confirmed(self, process: Process, identity: Identity, group: int, number: int) -> None:
-        """A sender was told that a message is committed, and its number unless that is 0."""
+    def on_confirmed(self, identity: Identity, body: bytes, group: int, number: int) -> None:
+        """A sender was told that its message is committed, and its number unless that is 0."""
         self.committed_only.on_confirmed(identity, group, number)
         self.agreement.on_confirmed(identity, group, number)
         if number or identity not in self.facts.confirmed:
             self.facts.confirmed[identity] = (group, number)
+        self.facts.confirmed_bodies[body] = identity
 
     def check_end(self) -> None:
         """When every member has delivered everything that is committed."""

@@ -1,13 +1,17 @@
-"""Runs seeds: a phase with faults, in which safety is judged after every step, then a phase in which a
-core quorum is healed, the rest stays broken, and everything sent must come through in bounded time."""
+"""Runs seeds: a phase with faults, in which safety is judged after every step, then a phase in
+which a core quorum is healed, the rest stays broken, and everything sent must come through in
+bounded time.
+"""
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TextIO
 
 import msgspec
 
 from samcast.sim.checkers import Violation
+from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.sim.cluster import Cluster
 from samcast.sim.faults import Faults
 from samcast.sim.trace import Trace
@@ -50,13 +54,13 @@ class Run:
         self.trace = trace
         self.cluster = Cluster(self.world, trace)
         self.faults = Faults(self.cluster)
-        self.world.on_disk_failed = self.faults.on_disk_failed
+        self.world.on_disk_failed = self.faults.servers.on_disk_failed
         if is_mutated:
             self.world.on_bug = self._on_bug
 
     def _on_bug(self, process: Process, error: AssertionError) -> None:
         """Under a mutant an assertion stops the process, as it would in production."""
-        self.faults.on_disk_failed(process)
+        self.faults.servers.on_disk_failed(process)
 
     def play(self) -> None:
         """Raise a `Violation` if a promise is broken."""
@@ -65,7 +69,7 @@ class Run:
         if not cluster.make_groups(CALM_US):
             raise Violation("L", "the groups could not be made on a healthy cluster")
         cluster.start_clients()
-        length_us = world.chance.pick((3, 4, 5)) * SECOND_US
+        length_us = world.chance.pick((3, 3, 4)) * SECOND_US
         self._plan_work(length_us)
         self.faults.plan(FAULTS_MIN + world.chance.below(8), 50_000, length_us)
         self.faults.plan_elections(3, 50_000, length_us)
@@ -88,7 +92,6 @@ class Run:
         world, cluster, faults = self.world, self.cluster, self.faults
         faults.is_on = False
         world.network.heal()
-        faults.settle_damage()
         broken = self._choose_broken()
         for process in cluster.servers:
             process.paused_until = 0
@@ -108,14 +111,19 @@ class Run:
         for entry in cluster.entries:
             if not entry.is_up:
                 cluster.start_entry(entry)
-        for app in [*cluster.members, *cluster.owners, *cluster.senders]:
+        apps: list[MemberApp | OwnerApp | SenderApp] = [
+            *cluster.members,
+            *cluster.owners,
+            *cluster.senders,
+        ]
+        for app in apps:
             if not app.process.is_up:
                 app.start()
 
     def _choose_broken(self) -> list[int]:
         """Servers that the promises can do without, whatever only they may hold."""
         shape, faults, chance = self.cluster.shape, self.faults, self.world.chance
-        if faults.damaged or chance.happens(0.3):
+        if len(faults.servers.damage) or chance.happens(0.3):
             return []
         most = min(shape.k - 1, shape.k_data - 1, shape.servers - max(shape.k, shape.e))
         most = min(most, shape.data_servers - shape.k_data)
@@ -206,8 +214,6 @@ def run_many(
         for seed in seeds:
             on_result(run_seed(seed, None, is_mutated))
         return
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415
-
     with ProcessPoolExecutor(jobs) as pool:
         for result in pool.map(run_seed, seeds, chunksize=4):
             on_result(result)

@@ -1,7 +1,7 @@
 """The trace of a run: what an outsider needs to judge it, one JSON object per line.
 
-Its hash, together with the state of the generator, is the run's *unseed*: equal seeds must give equal
-unseeds, whatever the hash seed of the interpreter.
+Its hash, together with the state of the generator, is the run's *unseed*: equal seeds must give
+equal unseeds, whatever the hash seed of the interpreter.
 """
 
 import json

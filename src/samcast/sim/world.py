@@ -31,7 +31,7 @@ from samcast.wire.codec import Message
 from samcast.wire.group import CommitAck, Control, Promise, Repair, StartReply
 
 US_PER_MS = 1000
-VOTES = {CommitAck, Promise, StartReply}  # what counts towards a quorum
+VOTES = (CommitAck, Promise, StartReply)  # what counts towards a quorum
 
 
 class Process:
@@ -231,23 +231,26 @@ class World:
             return
         self.on_step(process, role)
         for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                if type(effect.message) in VOTES:  # type: ignore[attr-defined]
-                    self.on_vote(process, effect.message)  # type: ignore[attr-defined]
-                self._send(process, effect.to, effect.message)  # type: ignore[attr-defined]
-            elif kind is Multicast:
-                self._multicast(process, effect)  # type: ignore[arg-type]
-            elif isinstance(effect, Store):
-                self._store(process, at, effect)
-            elif kind is SendStored:
-                self._send_stored(process, at, effect)  # type: ignore[arg-type]
-            elif kind is Warn:
-                self.warn(process, effect)  # type: ignore[arg-type]
-            else:
-                if kind is DropBatch and process.disk is not None:
-                    process.disk.forget(effect.key)  # type: ignore[attr-defined]
-                process.on_effect(process, role, effect)
+            self._carry_out(process, at, role, effect)
+
+    def _carry_out(self, process: Process, at: int, role: Role, effect: Effect) -> None:
+        kind = type(effect)
+        if kind is Send:
+            if isinstance(effect.message, VOTES):  # type: ignore[attr-defined]
+                self.on_vote(process, effect.message)  # type: ignore[attr-defined]
+            self._send(process, effect.to, effect.message)  # type: ignore[attr-defined]
+        elif kind is Multicast:
+            self._multicast(process, effect)  # type: ignore[arg-type]
+        elif isinstance(effect, Store):
+            self._store(process, at, effect)
+        elif kind is SendStored:
+            self._send_stored(process, at, effect)  # type: ignore[arg-type]
+        elif kind is Warn:
+            self.warn(process, effect)  # type: ignore[arg-type]
+        else:
+            if kind is DropBatch and process.disk is not None:
+                process.disk.forget(effect.key)  # type: ignore[attr-defined]
+            process.on_effect(process, role, effect)
 
     # messages
 

@@ -1,4 +1,4 @@
-"""One encoder and one decoder for everything that travels: frames of control messages or batches."""
+"""One encoder and one decoder for all that travels: frames of control messages or batches."""
 
 import msgspec
 

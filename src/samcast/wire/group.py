@@ -75,7 +75,7 @@ class Reported(Record, frozen=True, gc=False, array_like=True):
 
 
 class DataReport(Control, frozen=True, gc=False, array_like=True, tag=1):
-    """Data server -> sequencer: these are on my disk; I hold all that is committed up to `applied`."""
+    """Data server -> sequencer: these are on my disk; all up to index `applied` is marked."""
 
     configuration: Natural
     epoch: Epoch
@@ -305,6 +305,7 @@ class Outcome(Control, frozen=True, gc=False, array_like=True, tag=17):
     value: Natural = 0  # OPENED: next counter; GROUP: its id
     runs: tuple[tuple[Natural, Natural, Natural, Digest], ...] = ()  # OPENED: last runs kept
     spans: tuple[Span, ...] = ()  # DECIDED: the numbers
+    head: Natural = 0  # OPENED: of the scope, in the state that says so
 
 
 class PreVote(Control, frozen=True, gc=False, array_like=True, tag=18):

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-# Ranges and lengths are part of the types, so the decoder turns nonsense away before a role sees it.
+# Ranges and lengths are part of the types: the decoder turns nonsense away before a role sees it.
 Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 SenderId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Digest = Annotated[bytes, Meta(min_length=16, max_length=32)]

@@ -1,0 +1,102 @@
+"""`./dev mutants`: puts every unsafe rule back, one at a time, and shows that a promise checker
+finds it.
+
+A mutant changes the product's classes from outside, in a process of its own, and plays the same
+seeds that pass without it. One that survives is a hole in the simulator.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from samcast.sim.mutant import Mutant
+from samcast.sim.mutant_rules import MUTANTS
+from samcast.sim.runner import run_seed
+
+
+class Verdict(msgspec.Struct):
+    """What became of one mutant."""
+
+    name: str
+    rule: str
+    caught: bool
+    checker: str = ""
+    detail: str = ""
+    seed: int = -1
+    seeds: int = 0
+    wall_s: float = 0.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0: every mutant was caught."""
+    parser = argparse.ArgumentParser(
+        prog="mutants", description="Check the simulator: each unsafe rule must be found."
+    )
+    parser.add_argument("names", nargs="*", help="mutants to try (default: all)")
+    parser.add_argument("--seeds", type=int, default=1000, help="give up after so many")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--list", action="store_true", help="only list them")
+    options = parser.parse_args(argv)
+    known = {mutant.name: mutant for mutant in MUTANTS}
+    unknown = [name for name in options.names if name not in known]
+    if unknown:
+        parser.error(f"no such mutant: {', '.join(unknown)}; --list shows them")
+    chosen = [known[name] for name in options.names] or list(MUTANTS)
+    if options.list:
+        for mutant in chosen:
+            print(f"{mutant.name:32} {mutant.rule}")
+        return 0
+    return _try_all(chosen, options)
+
+
+def _try_all(chosen: list[Mutant], options: argparse.Namespace) -> int:
+    verdicts: list[Verdict] = []
+    work = [(mutant.name, options.start, options.seeds) for mutant in chosen]
+    # A fresh process per mutant: what it changes must not leak into the next.
+    context = multiprocessing.get_context("fork")
+    with context.Pool(options.jobs, maxtasksperchild=1) as pool:
+        for verdict in pool.imap_unordered(_try, work):
+            verdicts.append(verdict)
+            if not options.json:
+                _print(verdict)
+    report: dict[str, Any] = {"mutants": verdicts, "survived": sum(not v.caught for v in verdicts)}
+    if options.json:
+        print(msgspec.json.encode(report).decode())
+    return 1 if report["survived"] else 0
+
+
+def _print(verdict: Verdict) -> None:
+    if verdict.caught:
+        print(f"{verdict.name:32} caught by {verdict.checker} at seed {verdict.seed}"
+              f" ({verdict.seeds} seeds, {verdict.wall_s:.0f} s)", flush=True)  # fmt: skip
+    else:
+        print(f"{verdict.name:32} SURVIVED {verdict.seeds} seeds", flush=True)
+
+
+def _try(work: tuple[str, int, int]) -> Verdict:
+    name, start, count = work
+    mutant = next(m for m in MUTANTS if m.name == name)
+    mutant.apply()
+    verdict = Verdict(mutant.name, mutant.rule, caught=False)
+    started = time.perf_counter()
+    for seed in range(start, start + count):
+        result = run_seed(seed, None, is_mutated=True)
+        verdict.seeds += 1
+        if result.promise:
+            verdict.caught = True
+            verdict.checker, verdict.detail = result.promise, result.detail
+            verdict.seed = seed
+            break
+    verdict.wall_s = round(time.perf_counter() - started, 1)
+    return verdict
+
+
+if __name__ == "__main__":
+    sys.exit(main())
