@@ -48,6 +48,9 @@ from samcast.wire.order import (
 )
 
 
+UNITS_PER_ASK_MAX = 1000  # gone through for missing payloads; what comes first matters most
+
+
 class Deliver(Effect, frozen=True, gc=False):
     """Hand these to the application, in this order; a transaction's share is never split."""
 
@@ -216,7 +219,7 @@ class Member:
             return
         if len(self._units) >= self._settings.member_runs_max:
             # What comes first matters most; the rest can be asked for again.
-            if self._firsts[-1] < number_first:
+            if not self._firsts or self._firsts[-1] < number_first:
                 return
             self._drop(self._firsts.pop())
         self._units[number_first] = unit
@@ -247,7 +250,7 @@ class Member:
             if key not in wanted:
                 return
             if self._spare:
-                del payloads[self._spare.popitem(last=False)[0]]
+                payloads.pop(self._spare.popitem(last=False)[0], None)
         payloads[key] = batch
         if key not in wanted:
             self._spare[key] = None
@@ -370,7 +373,10 @@ class Member:
         runs: list[RunKey] = []
         stages: list[StageKey] = []
         number = self.number_next
-        while len(runs) + len(stages) < most and (unit := self._units.get(number)) is not None:
+        for _ in range(UNITS_PER_ASK_MAX):
+            unit = self._units.get(number)
+            if unit is None or len(runs) + len(stages) >= most:
+                break
             for slot in unit.slots:
                 if slot.key in self._payloads:
                     continue

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Content = tuple[bytes, int, int]  # digest, count, birth
 FETCHES_PER_TICK_MAX = 64
-PRUNED_AT_ONCE_MAX = 64  # so few are gone through whenever nothing is next; more only now and then
+PRUNED_AT_ONCE_MAX = 16  # so few are gone through whenever nothing is next; more only now and then
 Key = TypeVar("Key")
 
 
@@ -83,6 +83,7 @@ class Numbering:
         self._stages: OrderedDict[StageKey, Pending] = OrderedDict()
         self._held: OrderedDict[StageKey, tuple[int, bytes]] = OrderedDict()
         self._decisions: dict[bytes, DecisionRequest] = {}
+        self._ripe: OrderedDict[bytes, None] = OrderedDict()  # owners whose decision may be due
 
     # reports
 
@@ -170,6 +171,8 @@ class Numbering:
             self._held[key] = (stage.count, stage.digest)
             if len(self._held) > self._settings.pending_runs_max:
                 self._held.popitem(last=False)
+            if owner in self._decisions:
+                self._ripe[owner] = None
 
     # appending
 
@@ -180,8 +183,8 @@ class Numbering:
             return
         while self._touched and sequencer.has_room:
             self._number_sender(self._touched.popitem(last=False)[0])
-        for owner in list(self._decisions):
-            self._try_decide(owner)
+        while self._ripe and sequencer.has_room:
+            self._try_decide(self._ripe.popitem(last=False)[0])
 
     def _number_sender(self, subject: tuple[int, bytes]) -> None:
         """All ready runs of one sender that follow each other."""
@@ -273,7 +276,7 @@ class Numbering:
             return
         if self._sequencer.tail.can_decide(request):
             self._decisions[request.owner] = request
-            self._try_decide(request.owner)
+            self._ripe[request.owner] = None
 
     def _try_decide(self, owner: bytes) -> None:
         """Number a decision once every stage that it names is held on enough disks."""
@@ -282,7 +285,7 @@ class Numbering:
         if not tail.can_decide(request):
             del self._decisions[owner]
             return
-        if not sequencer.has_room or not self.holds_all(request):
+        if not self.holds_all(request):
             return
         del self._decisions[owner]
         parts = tuple(Part(group, tail.head(group) + 1, refs) for group, refs in request.parts)
@@ -290,9 +293,11 @@ class Numbering:
         if any(rows is None or rows.is_removed for rows in groups):
             return
         sequencer.append(DecisionEntry(owner, request.incarnation, request.tx, parts))
-        for key in [k for k in self._stages if k[1] == owner and k[3] <= request.tx]:
-            del self._stages[key]
-            self._held.pop(key, None)
+        for part in parts:
+            for ref in part.stages:
+                key = (part.group, owner, request.incarnation, request.tx, ref.stage)
+                self._stages.pop(key, None)
+                self._held.pop(key, None)
 
     def holds_all(self, request: DecisionRequest) -> bool:
         """Each named stage is on k_data listed disks, with the very content that is named."""

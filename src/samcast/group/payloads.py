@@ -183,11 +183,12 @@ class Unnumbered:
 class Lacking:
     """Committed numbers of one group whose payload isn't here."""
 
-    __slots__ = ("expected", "ranges")
+    __slots__ = ("expected", "numbers", "ranges")
 
     def __init__(self) -> None:
         self.ranges = Ranges()
         self.expected: dict[int, tuple[BatchKey, bytes]] = {}  # number -> id and digest, if known
+        self.numbers: dict[BatchKey, int] = {}  # the way back
 
 
 class Numbered:
@@ -221,7 +222,9 @@ class Numbered:
         lacking = self._lacking.get(key[0])
         if lacking is not None:
             lacking.ranges.remove(number_first, number_first + count)
-            lacking.expected.pop(number_first, None)
+            expected = lacking.expected.pop(number_first, None)
+            if expected is not None:
+                lacking.numbers.pop(expected[0], None)
             if not lacking.ranges:
                 del self._lacking[key[0]]
 
@@ -237,6 +240,7 @@ class Numbered:
         lacking = self._lacking.setdefault(group, Lacking())
         lacking.ranges.add(number_first, number_first + count)
         lacking.expected[number_first] = (key, digest)
+        lacking.numbers[key] = number_first
 
     def lack_span(self, group: int, first: int, end: int) -> None:
         """Of these numbers nothing is known but that they are committed."""
@@ -290,9 +294,7 @@ class Numbered:
     def expects(self, key: BatchKey, digest: bytes) -> int:
         """The number at which this very payload is lacking, 0 if it isn't."""
         lacking = self._lacking.get(key[0])
-        if lacking is None:
+        number_first = lacking.numbers.get(key, 0) if lacking is not None else 0
+        if lacking is None or lacking.expected.get(number_first) != (key, digest):
             return 0
-        for number_first, expected in lacking.expected.items():
-            if expected == (key, digest):
-                return number_first
-        return 0
+        return number_first

@@ -50,7 +50,7 @@ class Judge:
         self.transactions = Transactions(self.facts)
         self.durable = Durable(self.facts)
         self._claimed: dict[Epoch, int] = {}
-        self._folded: dict[int, int] = {}
+        self._folded: dict[tuple[int, int, str], bytes] = {}
         self._storing: dict[int, list[tuple[int, StoreBatch]]] = {}
         self._first_seen: dict[int, int] = {}  # group -> numbers seen in order up to here
         self.elections = 0
@@ -119,6 +119,9 @@ class Judge:
         facts.configuration = configuration_of(entry) or facts.configuration
 
     def _on_folded(self, process: Process, what: str, index: int, entry_hash: bytes) -> None:
+        if self._folded.get((process.life, process.node, what)) == entry_hash:
+            return
+        self._folded[(process.life, process.node, what)] = entry_hash
         who = f"{process.name}/{what}"
         self.monotone.on_folded(who, process.life, index)
         self.committed_only.on_folded(who, index)
