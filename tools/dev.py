@@ -110,6 +110,11 @@ def mutants(arguments: Sequence[str]) -> NoReturn:
     become(VENV_PYTHON, "-m", "samcast.sim.mutants", *arguments)
 
 
+def costs(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    become(VENV_PYTHON, "-m", "samcast.sim.costs", *arguments)
+
+
 def samcast(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     become(VENV / "bin" / "samcast", *arguments)
@@ -126,6 +131,7 @@ CHORES = {
     "test": Chore("run the tests; arguments go to pytest", test),
     "sim": Chore("run simulated clusters under faults; arguments go to samcast.sim", sim),
     "mutants": Chore("break the safety rules one by one; the simulator must notice", mutants),
+    "costs": Chore("measure what a run costs each role, and how that grows", costs),
     "samcast": Chore("run the samcast command line", samcast),
 }
 

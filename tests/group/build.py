@@ -189,13 +189,12 @@ def only(kind: type[E], effects: Iterable[Effect]) -> list[E]:
 
 def sent(effects: Iterable[Effect], to: NodeId | None = None) -> list[Control | Batch]:
     """Messages that were sent to one node, or to any, multicasts included."""
-    found: list[Control | Batch] = []
-    for effect in effects:
-        if isinstance(effect, Multicast) and to is None:
-            found.append(effect.message)
-        elif isinstance(effect, Send) and to in (None, effect.to):
-            found.append(effect.message)
-    return found
+    return [
+        effect.message
+        for effect in effects
+        if isinstance(effect, Send | Multicast)
+        and to in (None, effect.to if isinstance(effect, Send) else None)
+    ]
 
 
 def codes(effects: Iterable[Effect]) -> list[str]:

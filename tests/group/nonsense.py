@@ -19,7 +19,7 @@ from tests.group.build import ANN, BOB, CLIENT, CONFIGURATION, NAMED, OWNER, bat
 
 LAST = 2**63 - 1  # the largest number that a decoder lets in
 NUMBERS = [0, 1, 2, 3, 4, 5, 7, 40, 1000, 2**32, 2**62, LAST - 1, LAST]
-KINDS: tuple[type[Control], ...] = AnyControl.__args__  # type: ignore[attr-defined]
+KINDS: tuple[type[Control], ...] = AnyControl.__args__
 EPOCHS_OF_NOBODY: list[Epoch] = [
     EPOCH_NONE,
     (0, 2, 5),
@@ -84,6 +84,18 @@ class Hints:
         }
         return pools.get(name)
 
+    def bytes_of(self, kind: msgspec.inspect.BytesType) -> list[bytes]:
+        """Senders, digests, hashes and payloads are told apart by their length."""
+        match kind.min_length, kind.max_length:
+            case 16, 16:
+                return [ANN, BOB, NAMED, OWNER, bytes(16)]
+            case 16, _:
+                return [*(of.digest for of in BATCHES), bytes(16)]
+            case 32, _:
+                return self.hashes
+            case _:
+                return self.blobs
+
 
 def values(kind: Any, hints: Hints) -> SearchStrategy[Any]:
     """Values of one type, as `msgspec` describes it."""
@@ -94,22 +106,14 @@ def values(kind: Any, hints: Hints) -> SearchStrategy[Any]:
             return st.booleans()
         case msgspec.inspect.StrType():
             return st.sampled_from(["orders", "", "x" * 100])
-        case msgspec.inspect.BytesType(min_length=16, max_length=16):
-            return st.sampled_from([ANN, BOB, NAMED, OWNER, bytes(16)])
-        case msgspec.inspect.BytesType(min_length=16):
-            return st.sampled_from([*(b.digest for b in BATCHES), bytes(16)])
-        case msgspec.inspect.BytesType(min_length=32):
-            return st.sampled_from(hints.hashes)
         case msgspec.inspect.BytesType():
-            return st.sampled_from(hints.blobs)
+            return st.sampled_from(hints.bytes_of(kind))
         case msgspec.inspect.TupleType(item_types=items):
             return st.tuples(*(values(item, hints) for item in items))
         case msgspec.inspect.VarTupleType(item_type=item):
             return st.lists(values(item, hints), max_size=3).map(tuple)
         case msgspec.inspect.UnionType(types=kinds):
             return st.one_of(*(values(one, hints) for one in kinds))
-        case msgspec.inspect.StructType(cls=cls) if cls is Configuration:
-            return st.sampled_from(hints.configurations)
         case msgspec.inspect.StructType():
             return structs(kind, hints)
         case _:
@@ -118,6 +122,8 @@ def values(kind: Any, hints: Hints) -> SearchStrategy[Any]:
 
 def structs(info: msgspec.inspect.StructType, hints: Hints) -> SearchStrategy[Any]:
     """Structs of one class, each field from the pool of its name or of its type."""
+    if info.cls is Configuration:
+        return st.sampled_from(hints.configurations)
     fields: dict[str, SearchStrategy[Any]] = {}
     for field in info.fields:
         pool = hints.pool(field.name)
@@ -139,4 +145,6 @@ def arrivals(kinds: tuple[type, ...], hints: Hints) -> SearchStrategy[Received]:
     """Messages from listed servers, from a node that is none, and from ourselves."""
     controls = [of_kind(kind, hints) for kind in kinds if issubclass(kind, Control)]
     batches = [st.sampled_from(BATCHES)] if Batch in kinds else []
-    return st.builds(Received, st.sampled_from([1, 2, 3, 99, CLIENT]), st.one_of(*controls, *batches))
+    return st.builds(
+        Received, st.sampled_from([1, 2, 3, 99, CLIENT]), st.one_of(*controls, *batches)
+    )

@@ -16,6 +16,7 @@ from typing import Any
 from samcast.group.core import Core
 from samcast.group.election import Election
 from samcast.group.installing import Install, Installing
+from samcast.group.joining import Joining
 from samcast.group.order_log import OrderLog
 from samcast.group.order_queries import OrderQueries
 from samcast.group.order_writer import OrderWriter
@@ -41,7 +42,6 @@ from samcast.machine.ports import (
     Ticked,
     Warn,
 )
-from samcast.machine.quorum import lists
 from samcast.wire.batch import Batch
 from samcast.wire.group import (
     Commit,
@@ -104,6 +104,7 @@ class CommitServer:
         states = {Core.decode(s, settings).index: s for s in recovery.snapshots}
         self.core = self._recover_core(replayed, states)
         self.configuration = known
+        self._joining = Joining(node, self.uuid, ROLE_COMMIT, settings)
         self._see_whether_listed()
         self.log = replayed.log
         self.unknown_from = replayed.unknown_from
@@ -115,7 +116,6 @@ class CommitServer:
         self._accepted = False  # something was appended in this turn
         self._ack_to: NodeId | None = None  # a sequencer that must hear where we are
         self._is_behind = False
-        self._join_due_ms = 0
         self._chance = chance
         self.snapshots = Snapshots(self, states)
         self.installing = Installing(self)
@@ -194,9 +194,7 @@ class CommitServer:
 
     def due_ms(self) -> int:
         """The next deadline of any of its hats."""
-        due = self.election.due_ms()
-        if self.is_learner:
-            due = min(due, self._join_due_ms)
+        due = min(self.election.due_ms(), self._joining.due_ms())
         if self.sequencer is not None:
             due = min(due, self.sequencer.due_ms())
         return due
@@ -210,8 +208,7 @@ class CommitServer:
         if self._ack_to is not None:
             self._ack(self._ack_to, out)
         self._ack_to = None
-        if self.is_learner and self.now_ms >= self._join_due_ms:
-            self._ask_to_join(out)
+        self._joining.ask(self.now_ms, out)
         self.election.on_drained(out)
 
     def _check_invariants(self) -> None:
@@ -223,7 +220,8 @@ class CommitServer:
 
     def _see_whether_listed(self) -> None:
         """A learner's disk is not (yet) the one that the configuration lists."""
-        self.is_learner = not lists(self.configuration, self.node, self.uuid, ROLE_COMMIT)
+        self._joining.see(self.configuration)
+        self.is_learner = not self._joining.is_listed
 
     def may_vote(self) -> bool:
         """Learners keep out of election quorums ..."""
@@ -400,10 +398,6 @@ class CommitServer:
         """We are elected, with this log."""
         self.sequencer = Sequencer(self, epoch, log, promises, out)
 
-    def stop_leading(self) -> None:
-        """Give the lead up without a successor."""
-        self.sequencer = None
-
     # what is committed
 
     def _on_commit(self, sender: NodeId, commit: Commit, out: list[Effect]) -> None:
@@ -505,13 +499,3 @@ class CommitServer:
             out.append(Send(sender, Moved(self.configuration)))
         elif self.sequencer is not None:
             self.sequencer.on_join(sender, join, out)
-
-    def _ask_to_join(self, out: list[Effect]) -> None:
-        self._join_due_ms = self.now_ms + 4 * self.settings.retry_ms
-        roles = [s.roles for s in self.configuration.servers if s.node == self.node]
-        if not roles:
-            return  # Removed: there is nothing to come back to.
-        join = Join(self.node, self.uuid, self.configuration.number)
-        for server in self.configuration.servers:
-            if server.node != self.node and server.roles & ROLE_COMMIT:
-                out.append(Send(server.node, join))

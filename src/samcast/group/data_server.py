@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from samcast.group.follower import Follower
+from samcast.group.joining import Joining
 from samcast.group.payloads import Held, Numbered, Unnumbered, key_of
 from samcast.group.repair import Repairs
+from samcast.group.reports import Reports
 from samcast.group.rows import answer_of
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import (
@@ -25,7 +27,6 @@ from samcast.group.storage import (
     Freed,
     Rotted,
     StoreBatch,
-    StoreMarks,
 )
 from samcast.machine.ports import (
     Effect,
@@ -37,7 +38,7 @@ from samcast.machine.ports import (
     Ticked,
     Warn,
 )
-from samcast.machine.quorum import lists, servers_with
+from samcast.machine.quorum import servers_with
 from samcast.wire.batch import Batch, encode_batch
 from samcast.wire.group import (
     Answer,
@@ -47,35 +48,28 @@ from samcast.wire.group import (
     Commit,
     CommitSubmit,
     Control,
-    DataReport,
     FetchPlease,
     Head,
     HeadRequest,
     Heartbeat,
-    Join,
     OrderReply,
     PayloadRequest,
     Repair,
-    Reported,
     SnapshotReply,
 )
 from samcast.wire.order import (
     CELL,
-    EPOCH_NONE,
-    ROLE_COMMIT,
     ROLE_DATA,
     AbortEntry,
     AnyEntry,
     Configuration,
     DecisionEntry,
-    Epoch,
     GroupRemovedEntry,
     OpenEntry,
     RunEntry,
     SenderRemovedEntry,
     is_named,
 )
-from samcast.wire.records import MarkRecord, encode_record
 
 Handler = Callable[[NodeId, Any, list[Effect]], None]
 
@@ -99,19 +93,12 @@ class DataServer:
         self.numbered = Numbered()
         self._token = 0
         self._writing: deque[tuple[int, BatchKey]] = deque()
-        self._report: dict[BatchKey, None] = {}  # to be reported at the end of the turn
         self._answers: dict[NodeId, list[Answer]] = {}
-        self._marks: list[tuple[BatchKey, int]] = []
-        self._marks_writing: deque[tuple[int, int]] = deque()  # token, index marked with it
-        self._marking = 0  # the highest of these indexes
-        self.applied = 0  # everything up to this index is held here and marked, durably
-        self._applied_told = 0
         self._unsure: dict[int, None] = {}  # groups where a snapshot skipped numbers we lack
-        self._join_due_ms = 0
-        self._listed_in: Configuration | None = None
-        self._epoch: Epoch = EPOCH_NONE
         self.is_full = False
         self.repairs = Repairs(self)
+        self.reports = Reports(self)
+        self._joining = Joining(node, self.uuid, ROLE_DATA, settings)
         self._recover(recovery)
         self._handlers: dict[type, Handler] = {
             Batch: self._on_batch,
@@ -170,25 +157,24 @@ class DataServer:
         return max(due, self._now_ms + 1)
 
     def _on_drained(self, out: list[Effect]) -> None:
-        if self.follower.epoch > self._epoch:
-            self._epoch = self.follower.epoch
-            for key in self.unnumbered.all():  # a new sequencer knows nothing of them
-                self._report_if_durable(key)
         self.follower.on_tick(self._now_ms, out)
-        for key in self.unnumbered.due(self._now_ms):
-            self._report_if_durable(key)
         self.repairs.ask(self._now_ms, out)
         if self._unsure:
             self._drop_unsure(out)
-        self._ask_to_join(out)
-        self._store_marks(out)
-        self._send_reports(out)
+        self._joining.see(self.follower.core.configuration)
+        self._joining.ask(self._now_ms, out)
+        self.reports.on_drained(self._now_ms, out)
         self._send_answers(out)
 
-    def _report_if_durable(self, key: BatchKey) -> None:
-        held = self.unnumbered.get(key)
-        if held is not None and held.is_durable:
-            self._report[key] = None
+    @property
+    def applied(self) -> int:
+        """Everything up to this index is held here and marked, durably."""
+        return self.reports.applied
+
+    def next_token(self) -> int:
+        """Stores are numbered in the order in which they become durable."""
+        self._token += 1
+        return self._token
 
     # payloads coming in
 
@@ -270,9 +256,9 @@ class DataServer:
         self._write(key, batch, out)
 
     def _write(self, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
-        self._token += 1
-        self._writing.append((self._token, key))
-        out.append(StoreBatch(self._token, key, batch.digest, encode_batch(batch)))
+        token = self.next_token()
+        self._writing.append((token, key))
+        out.append(StoreBatch(token, key, batch.digest, encode_batch(batch)))
 
     def store_numbered(
         self, key: BatchKey, batch: Batch, number_first: int, out: list[Effect]
@@ -280,7 +266,7 @@ class DataServer:
         """A committed payload that we lacked."""
         self.unnumbered.pop(key)
         self.numbered.add(key, number_first, batch.count, batch.digest)
-        self._marks.append((key, number_first))
+        self.reports.mark(key, number_first)
         self._write(key, batch, out)
 
     def _on_stored(self, token: int) -> None:
@@ -289,9 +275,8 @@ class DataServer:
             held = self.unnumbered.get(key)
             if held is not None:
                 held.is_durable = True
-                self._report[key] = None
-        while self._marks_writing and self._marks_writing[0][0] <= token:
-            self.applied = max(self.applied, self._marks_writing.popleft()[1])
+                self.reports.add(key)
+        self.reports.on_stored(token)
 
     # following the order
 
@@ -388,21 +373,21 @@ class DataServer:
 
     def _drop(self, key: BatchKey, out: list[Effect]) -> None:
         self.unnumbered.pop(key)
-        self._report.pop(key, None)
+        self.reports.forget(key)
         out.append(DropBatch(key))
 
     def _on_numbered(self, key: BatchKey, count: int, digest: bytes, number_first: int) -> None:
         if key in self.numbered:
             return
         held = self.unnumbered.get(key)
-        self._report.pop(key, None)
+        self.reports.forget(key)
         if held is not None:
             self.unnumbered.pop(key)
         if held is None or held.digest != digest:
             self.numbered.lack(key[0], number_first, count, key, digest)
             return
         self.numbered.add(key, number_first, count, digest)
-        self._marks.append((key, number_first))
+        self.reports.mark(key, number_first)
         if held.origin and self._is_my_turn(key):
             answer = Answer(AnswerKind.NUMBER, *key[:4], count, number_first, digest)
             self._answer(held.origin, answer)
@@ -411,62 +396,6 @@ class DataServer:
         """One data server tells the sender at once; the others answer only if it asks again."""
         servers = servers_with(self.follower.core.configuration, ROLE_DATA)
         return not key[4] and servers[key[3] % len(servers)].node == self.node
-
-    # reports
-
-    def _send_reports(self, out: list[Effect]) -> None:
-        sequencer = self._epoch[1]
-        if not sequencer or (not self._report and self.applied == self._applied_told):
-            return
-        runs: list[Reported] = []
-        for key in self._report:
-            held = self.unnumbered.get(key)
-            if held is None:
-                continue
-            first_wait_ms = 2 * self.settings.retry_ms
-            held.wait_ms = min(max(2 * held.wait_ms, first_wait_ms), self.settings.retry_max_ms)
-            self.unnumbered.remind(key, held, self._now_ms + held.wait_ms)
-            runs.append(
-                Reported(
-                    *key[:4], held.count, held.birth, held.confirmed_below, held.digest, key[4]
-                )
-            )
-        self._report.clear()
-        self._applied_told = self.applied
-        number = self.follower.core.configuration.number
-        most = self.settings.entries_per_message_max
-        for at in range(0, max(1, len(runs)), most):
-            chunk = tuple(runs[at : at + most])
-            report = DataReport(number, self._epoch, self.uuid, self.applied, chunk)
-            out.append(Send(sequencer, report))
-
-    def _store_marks(self, out: list[Effect]) -> None:
-        """Put numbers beside payloads, so that they outlive the order's entries."""
-        index, is_whole = self.follower.core.index, self.numbered.is_whole
-        if not self._marks and not (is_whole and index > max(self._marking, self.applied)):
-            return
-        marks = tuple((*key, number) for key, number in self._marks)
-        self._marks.clear()
-        self._token += 1
-        # Stores become durable in order, so a mark is never durable before its payload.
-        marked = index if is_whole else self.applied
-        self._marking = max(self._marking, marked)
-        self._marks_writing.append((self._token, marked))
-        record = encode_record(MarkRecord(marks, marked))
-        out.append(StoreMarks(self._token, record))
-
-    def _ask_to_join(self, out: list[Effect]) -> None:
-        """Our disk is another than the configuration lists: nothing that we report counts."""
-        configuration = self.follower.core.configuration
-        if configuration is self._listed_in:
-            return
-        if lists(configuration, self.node, self.uuid, ROLE_DATA):
-            self._listed_in = configuration
-        elif self._now_ms >= self._join_due_ms:
-            self._join_due_ms = self._now_ms + 4 * self.settings.retry_ms
-            join = Join(self.node, self.uuid, configuration.number)
-            for server in servers_with(configuration, ROLE_COMMIT):
-                out.append(Send(server.node, join))
 
     # answers
 

@@ -47,7 +47,6 @@ from samcast.wire.order import (
     RunEntry,
 )
 
-
 UNITS_PER_ASK_MAX = 1000  # gone through for missing payloads; what comes first matters most
 
 

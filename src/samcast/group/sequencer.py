@@ -344,7 +344,7 @@ class Sequencer:
         since = self._server.now_ms - 4 * self._settings.suspect_ms
         heard = sum(1 for p in self._progress.values() if p.heard_ms >= since)
         if heard < self.configuration.k_commit:
-            self._server.stop_leading()
+            self._server.sequencer = None
 
     def due_ms(self) -> int:
         """The next heartbeat."""

@@ -18,18 +18,20 @@ import msgspec
 
 from samcast.group.core import Core
 from samcast.machine.ports import Effect, Event, Role
+from samcast.sim.commit_loads import FollowerLoad, GapLoad, LeaderLoad
 from samcast.sim.loads import (
     CoreLoad,
     DataLoad,
     EntryLoad,
     Flow,
-    FollowerLoad,
     FullMemberLoad,
-    GapLoad,
-    LeaderLoad,
     Load,
     MemberLoad,
+    OverheardLoad,
+    Plain,
     SenderLoad,
+    data_server,
+    member,
 )
 from samcast.wire.order import AnyEntry
 
@@ -74,12 +76,14 @@ OUTSTANDING = (
     Case("entry", "passed on", lambda n: EntryLoad(Flow(1, n))),
     Case("data server", "not numbered", lambda n: DataLoad(Flow(1, n))),
     Case("data server", "not yet durable", lambda n: DataLoad(Flow(1, n), is_disk_late=True)),
+    Case("data server", "overheard", lambda n: OverheardLoad(Flow(1, n), data_server())),
     Case("leader", "reported once", lambda n: LeaderLoad(Flow(1, n))),
     Case("leader", "not committed", lambda n: LeaderLoad(Flow(1, n), is_commit_late=True)),
     Case("leader", "behind a gap", lambda n: GapLoad(Flow(1, n)), grows=True),
     Case("follower", "not committed", lambda n: FollowerLoad(Flow(1, n))),
     Case("member", "without a number", lambda n: MemberLoad(Flow(1, n))),
     Case("member", "without a payload", lambda n: MemberLoad(Flow(1, n), is_payload_late=True)),
+    Case("member", "overheard", lambda n: OverheardLoad(Flow(1, n), member())),
     Case("member", "more than it keeps", lambda n: FullMemberLoad(Flow(1, n), n)),
     Case("core", "remembered by a row", lambda n: CoreLoad(Flow(1, n))),
 )
@@ -155,15 +159,15 @@ def measure(plan: Plan, is_collecting: bool) -> Report:
 def fill(load: Load, runs: int) -> None:
     """Leave so many runs outstanding, and replace half of them, as they are after a while."""
     for chunk in chunks(runs):
-        load.add(Watch(), chunk)
+        load.add(Plain(), chunk)
     pass_through(load, runs // 2)
 
 
 def pass_through(load: Load, runs: int) -> None:
     """Have so many runs, and so their senders, known and done."""
     for chunk in chunks(runs):
-        load.add(Watch(), chunk)
-        load.finish(Watch(), chunk)
+        load.add(Plain(), chunk)
+        load.finish(Plain(), chunk)
 
 
 def chunks(runs: int) -> Iterator[int]:

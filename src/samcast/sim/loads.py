@@ -11,14 +11,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from samcast.group.commit_server import CommitServer
 from samcast.group.core import Core
 from samcast.group.data_server import DataServer
 from samcast.group.entry import Entry
 from samcast.group.member import Member
 from samcast.group.sender import Sender, Submitted
 from samcast.group.settings import GroupSettings
-from samcast.group.storage import DataRecovery, OrderRecovery
+from samcast.group.storage import DataRecovery
 from samcast.machine.ports import (
     Effect,
     Event,
@@ -37,13 +36,9 @@ from samcast.wire.group import (
     AnswerKind,
     Answers,
     Commit,
-    CommitAck,
     CommitSubmit,
     DataReport,
-    GroupRequest,
     Head,
-    Propose,
-    Reported,
 )
 from samcast.wire.order import (
     HASH_NONE,
@@ -73,7 +68,7 @@ TICK = Ticked(NOW_MS)
 ROOMY = GroupSettings(  # nothing is refused, forgotten or cut into pieces for want of room
     sender_runs_max=10**6,
     snapshot_interval=10**9,
-    entries_per_message_max=10**5,
+    entries_per_message_max=10**6,
     pending_runs_max=10**6,
     held_runs_max=10**6,
     member_runs_max=10**6,
@@ -94,6 +89,17 @@ class Meter(Protocol):
     def fold(self, core: Core, entries: Sequence[AnyEntry]) -> None:
         """The same of a core alone."""
         ...
+
+
+class Plain:
+    """Takes steps without a watch."""
+
+    def step(self, role: Role, events: Sequence[Event]) -> list[Effect]:
+        return role.step(events)
+
+    def fold(self, core: Core, entries: Sequence[AnyEntry]) -> None:
+        for entry in entries:
+            core.apply(entry)
 
 
 class Load(Protocol):
@@ -181,24 +187,6 @@ def committed(entries: tuple[AnyEntry, ...], index_first: int, epoch: Epoch = EP
     return Commit(1, epoch, index_first, entries, last, HASH_NONE)
 
 
-def reports(batches: list[Batch]) -> tuple[Reported, ...]:
-    """What a data server says of payloads that it has."""
-    return tuple(
-        Reported(
-            b.group,
-            b.sender,
-            b.incarnation,
-            b.counter_first,
-            b.count,
-            b.birth,
-            b.confirmed_below,
-            b.digest,
-            0,
-        )
-        for b in batches
-    )
-
-
 def last_token(effects: list[Effect]) -> int:
     """Of the stores that a step asked for."""
     return max((effect.token for effect in effects if isinstance(effect, Store)), default=0)
@@ -263,7 +251,7 @@ class DataLoad:
     """Payloads are stored, reported, numbered, and marked with their numbers."""
 
     def __init__(self, flow: Flow, is_disk_late: bool = False) -> None:
-        self.role = DataServer(2, CONFIGURATION, ROOMY, DataRecovery(2))
+        self.role = data_server()
         self._flow = flow
         self._is_disk_late = is_disk_late  # what is outstanding isn't durable yet
         self._tokens: deque[int] = deque()
@@ -295,114 +283,11 @@ class DataLoad:
             meter.step(self.role, [TICK, Stored(token)])
 
 
-class LeaderLoad:
-    """Reports are counted, numbered, submitted, stored, acknowledged, committed, folded."""
-
-    def __init__(self, flow: Flow, is_commit_late: bool = False) -> None:
-        self.role, _ = elect()
-        self._flow = flow
-        self._is_commit_late = is_commit_late  # what is outstanding is submitted already
-        assert self.role.sequencer is not None
-        self._epoch = self.role.sequencer.epoch
-        self._reported: deque[Batch] = deque()
-        self._committed = self.role.core.index
-
-    def add(self, meter: Meter, runs: int) -> None:
-        """A first data server has the payloads; where commits are late, so has a second."""
-        batches = self._flow.batches(runs)
-        self._reported += batches
-        self._report(meter, 1, batches)
-        if self._is_commit_late:
-            self._submit(meter, runs)
-
-    def _report(self, meter: Meter, node: int, batches: list[Batch]) -> list[Effect]:
-        report = DataReport(1, self._epoch, node, 0, reports(batches))
-        return meter.step(self.role, [TICK, Received(node, report)])
-
-    def _submit(self, meter: Meter, runs: int) -> None:
-        """Up to our own disk's word for the new entries."""
-        batches = [self._reported.popleft() for _ in range(runs)]
-        (submit,) = multicasts(self._report(meter, 2, batches))
-        assert type(submit) is CommitSubmit
-        assert len(submit.entries) == runs
-        effects = meter.step(self.role, [TICK, Received(self.role.node, submit)])
-        effects = meter.step(self.role, [TICK, Stored(last_token(effects))])
-        (ack,) = [effect.message for effect in effects if type(effect) is Send]
-        meter.step(self.role, [TICK, Received(self.role.node, ack)])
-
-    def finish(self, meter: Meter, runs: int) -> None:
-        """A second commit server has them: they are committed."""
-        if not self._is_commit_late:
-            self._submit(meter, runs)
-        self._committed += runs
-        node = 1 + self.role.node % 3
-        ack = CommitAck(1, self._epoch, node, self._committed, False, 0, HASH_NONE)
-        (commit,) = multicasts(meter.step(self.role, [TICK, Received(node, ack)]))
-        assert type(commit) is Commit
-        meter.step(self.role, [TICK, Received(self.role.node, commit)])
-        assert self.role.core.index == self._committed
-
-
-class GapLoad:
-    """The sequencer hears of runs whose predecessor is missing; none of them can be numbered."""
-
-    def __init__(self, flow: Flow) -> None:
-        self.role, _ = elect()
-        assert self.role.sequencer is not None
-        self._epoch = self.role.sequencer.epoch
-        self._flow = flow
-        flow.batches(1)
-
-    def add(self, meter: Meter, runs: int) -> None:
-        """Two data servers have the payloads."""
-        reported = reports(self._flow.batches(runs))
-        for node in (1, 2):
-            report = DataReport(1, self._epoch, node, 0, reported)
-            effects = meter.step(self.role, [TICK, Received(node, report)])
-            assert not effects
-
-    def finish(self, meter: Meter, runs: int) -> None:
-        """Never."""
-
-
-class FollowerLoad:
-    """Entries are stored and acknowledged, and folded when they are committed."""
-
-    def __init__(self, flow: Flow) -> None:
-        leader, self.role = elect()
-        assert leader.sequencer is not None
-        self._epoch = leader.sequencer.epoch
-        self._leader = leader.node
-        self._flow = flow
-        flow.index_next = self.role.log.length + 1
-        self._committed = self.role.core.index
-
-    def add(self, meter: Meter, runs: int) -> None:
-        """The sequencer submits, the disk stores."""
-        first = self._flow.index_next
-        self._flow.batches(runs)
-        entries = self._flow.entries(runs)
-        submit = CommitSubmit(1, self._epoch, first, entries, self._committed, HASH_NONE)
-        effects = meter.step(self.role, [TICK, Received(self._leader, submit)])
-        effects = meter.step(self.role, [TICK, Stored(last_token(effects))])
-        assert [type(effect) for effect in effects] == [Send]
-
-    def finish(self, meter: Meter, runs: int) -> None:
-        """The sequencer commits."""
-        first = self._committed + 1
-        self._committed += runs
-        entries = tuple(self.role.log.slice(first, runs))
-        commit = committed(entries, first, self._epoch)
-        meter.step(self.role, [TICK, Received(self._leader, commit)])
-        assert self.role.core.index == self._committed
-
-
 class MemberLoad:
     """Payloads and commits meet, and are delivered in order."""
 
     def __init__(self, flow: Flow, is_payload_late: bool = False) -> None:
-        self.role = Member(CLIENT, CONFIGURATION, ROOMY, GROUP)
-        self.role.step([TICK, Received(1, Head(GROUP, 0))])
+        self.role = member()
         self._flow = flow
         self._is_payload_late = is_payload_late  # what is outstanding has numbers, but no payload
         self._late: deque[Batch] = deque()
@@ -431,8 +316,7 @@ class FullMemberLoad:
     """A member waits for one payload and has room for nothing more; the order goes on."""
 
     def __init__(self, flow: Flow, runs_max: int) -> None:
-        settings = GroupSettings(member_runs_max=runs_max, entries_per_message_max=10**5)
-        self.role = Member(CLIENT, CONFIGURATION, settings, GROUP)
+        self.role = member(GroupSettings(member_runs_max=runs_max))
         self._flow = flow
         flow.batches(1)
         self.role.step([TICK, Received(1, flow.commit(1))])
@@ -466,42 +350,45 @@ class CoreLoad:
         """A row forgets by itself what its sender has heard of."""
 
 
-# Electing a sequencer.
+class OverheardLoad:
+    """Submits reach a data server or a member as well, and commits are bare claims."""
+
+    def __init__(self, flow: Flow, role: DataServer | Member) -> None:
+        self.role = role
+        self._flow = flow
+        flow.index_next = 1 + len(BEGINNING)
+        self._committed = len(BEGINNING)
+        self._step(Plain(), [Received(1, committed(BEGINNING, 1))])
+
+    def _step(self, meter: Meter, events: list[Event]) -> list[Effect]:
+        effects = meter.step(self.role, [TICK, *events])
+        if token := last_token(effects):
+            effects += meter.step(self.role, [TICK, Stored(token)])
+        return effects
+
+    def add(self, meter: Meter, runs: int) -> None:
+        """Payloads, and the sequencer's submit of them."""
+        payloads = [Received(CLIENT, b) for b in self._flow.batches(runs)]
+        first = self._flow.index_next
+        entries = self._flow.entries(runs)
+        submit = CommitSubmit(1, EPOCH, first, entries, self._committed, HASH_NONE)
+        self._step(meter, [*payloads, Received(1, submit)])
+
+    def finish(self, meter: Meter, runs: int) -> None:
+        """The sequencer's claim."""
+        first = self._committed + 1
+        self._committed += runs
+        claim = Commit(1, EPOCH, first, (), self._committed, HASH_NONE)
+        assert self._step(meter, [Received(1, claim)])
 
 
-def elect() -> tuple[CommitServer, CommitServer]:
-    """A leader with a group, and a follower, out of three commit servers that talk to each other."""
-    servers = [
-        CommitServer(s.node, CONFIGURATION, ROOMY, OrderRecovery(s.uuid), SeededChance(s.node))
-        for s in SERVERS
-    ]
-    inboxes: list[list[Event]] = [[] for _ in servers]
-    request = GroupRequest("measured", LIFETIME, SENDERS_MAX)
-    for now_ms in range(0, NOW_MS + 1, 10):
-        for server, inbox in zip(servers, inboxes, strict=True):
-            if server.sequencer is not None and not server.core.group_ids:
-                inbox.append(Received(CLIENT, Propose(1, request)))
-            events = inbox.copy()
-            inbox.clear()
-            deliver(server, server.step([Ticked(now_ms), *events]), inboxes)
-    (leader,) = [server for server in servers if server.sequencer is not None]
-    follower = servers[leader.node % len(servers)]
-    assert follower.core.group_ids
-    return leader, follower
+def data_server() -> DataServer:
+    """One of three, with an empty disk."""
+    return DataServer(2, CONFIGURATION, ROOMY, DataRecovery(2))
 
 
-def deliver(server: CommitServer, effects: list[Effect], inboxes: list[list[Event]]) -> None:
-    """Without loss, in order, with a disk that is done at once."""
-    for effect in effects:
-        if isinstance(effect, Store):
-            inboxes[server.node - 1].append(Stored(effect.token))
-        elif type(effect) is Multicast:
-            for inbox in inboxes:
-                inbox.append(Received(server.node, effect.message))
-        elif type(effect) is Send and effect.to <= len(inboxes):
-            inboxes[effect.to - 1].append(Received(server.node, effect.message))
-
-
-def multicasts(effects: list[Effect]) -> list[object]:
-    """What a step says to all."""
-    return [effect.message for effect in effects if type(effect) is Multicast]
+def member(settings: GroupSettings = ROOMY) -> Member:
+    """One that knows that there is nothing to deliver yet."""
+    role = Member(CLIENT, CONFIGURATION, settings, GROUP)
+    role.step([TICK, Received(1, Head(GROUP, 0))])
+    return role

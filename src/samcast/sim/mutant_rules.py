@@ -5,7 +5,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from samcast.group import commit_server, election, member, numbering, storage
+from samcast.group import commit_server, election, joining, member, numbering, storage
 from samcast.group.data_server import DataServer
 from samcast.group.installing import Install, Installing
 from samcast.group.sequencer import Sequencer
@@ -63,7 +63,7 @@ def _ignore_uuids() -> None:
             return lists(configuration, node, uuid, role)
         return any(s.node == node and s.roles & role for s in configuration.servers)
 
-    for module in (commit_server, election):
+    for module in (joining, election):
         replace(module, "lists", by_node)
 
     def listed(self: Sequencer, sender: NodeId, uuid: int, configuration: int, epoch: Epoch) -> Any:
@@ -365,7 +365,7 @@ def report_before_sync() -> None:
     def store(self: Any, sender: NodeId, key: BatchKey, batch: Any, out: list[Effect]) -> None:
         before(self, sender, key, batch, out)
         self.unnumbered.get(key).is_durable = True
-        self._report[key] = None
+        self.reports.add(key)
 
     replace(DataServer, "_store", store)
 

@@ -1,0 +1,45 @@
+"""How a server with a new disk comes back: it asks until a committed configuration lists that
+disk.
+"""
+
+from samcast.group.settings import GroupSettings
+from samcast.machine.ports import NEVER_MS, Effect, NodeId, Send
+from samcast.machine.quorum import lists, servers_with
+from samcast.wire.group import Join
+from samcast.wire.order import ROLE_COMMIT, Configuration
+
+
+class Joining:
+    """The request of one role of one server."""
+
+    def __init__(self, node: NodeId, uuid: int, role: int, settings: GroupSettings) -> None:
+        self._node = node
+        self._uuid = uuid
+        self._role = role
+        self._wait_ms = 4 * settings.retry_ms
+        self._seen: Configuration | None = None
+        self.is_listed = False
+        self._due_ms = 0
+
+    def see(self, configuration: Configuration) -> None:
+        """A configuration is in force: are we in it, with this very disk?"""
+        if configuration is not self._seen:
+            self._seen = configuration
+            self.is_listed = lists(configuration, self._node, self._uuid, self._role)
+
+    def due_ms(self) -> int:
+        """When to ask again."""
+        return NEVER_MS if self.is_listed else self._due_ms
+
+    def ask(self, now_ms: int, out: list[Effect]) -> None:
+        """Ask every commit server; whoever leads orders the change."""
+        configuration = self._seen
+        if configuration is None or now_ms < self.due_ms():
+            return
+        self._due_ms = now_ms + self._wait_ms
+        if not any(s.node == self._node for s in configuration.servers):
+            return  # Removed: there is nothing to come back to.
+        join = Join(self._node, self._uuid, configuration.number)
+        for server in servers_with(configuration, ROLE_COMMIT):
+            if server.node != self._node:
+                out.append(Send(server.node, join))

@@ -1,0 +1,105 @@
+"""What a data server reports to the sequencer, and the marks that outlive the order's entries.
+
+A payload is reported once it is durable, again with a growing pause until it has a number, and at
+once in each new epoch. When it is numbered, a mark beside it says so; `applied` is the index up
+to which everything committed is held and marked, durably, which is what lets the order be
+truncated.
+"""
+
+from typing import TYPE_CHECKING
+
+from samcast.group.storage import BatchKey, StoreMarks
+from samcast.machine.ports import Effect, Send
+from samcast.wire.group import DataReport, Reported
+from samcast.wire.order import EPOCH_NONE, Epoch
+from samcast.wire.records import MarkRecord, encode_record
+
+if TYPE_CHECKING:
+    from samcast.group.data_server import DataServer
+
+
+class Reports:
+    """The reports and marks of one data server."""
+
+    def __init__(self, server: "DataServer") -> None:
+        self._server = server
+        self._settings = server.settings
+        self._due: dict[BatchKey, None] = {}  # to be reported at the end of the turn
+        self._marks: list[tuple[BatchKey, int]] = []
+        self._writing: dict[int, int] = {}  # token -> index that is marked with it
+        self.applied = 0
+        self._applied_told = 0
+        self._epoch: Epoch = EPOCH_NONE
+
+    def add(self, key: BatchKey) -> None:
+        """Report this payload, if it is durable."""
+        held = self._server.unnumbered.get(key)
+        if held is not None and held.is_durable:
+            self._due[key] = None
+
+    def forget(self, key: BatchKey) -> None:
+        """It has a number, or is gone."""
+        self._due.pop(key, None)
+
+    def mark(self, key: BatchKey, number_first: int) -> None:
+        """Remember, durably, which number a payload got."""
+        self._marks.append((key, number_first))
+
+    def on_stored(self, token: int) -> None:
+        """Marks up to this token are durable."""
+        while self._writing and next(iter(self._writing)) <= token:
+            applied = self._writing.pop(next(iter(self._writing)))
+            self.applied = max(self.applied, applied)
+
+    def on_lost(self) -> None:
+        """A marked payload is gone from the disk."""
+        self.applied = 0
+
+    def on_drained(self, now_ms: int, out: list[Effect]) -> None:
+        """End of a turn: what is due, what is new, what is marked."""
+        server = self._server
+        if server.follower.epoch > self._epoch:
+            self._epoch = server.follower.epoch
+            for key in server.unnumbered.all():  # a new sequencer knows nothing of them
+                self.add(key)
+        for key in server.unnumbered.due(now_ms):
+            self.add(key)
+        self._store_marks(out)
+        self._send(now_ms, out)
+
+    def _send(self, now_ms: int, out: list[Effect]) -> None:
+        sequencer = self._epoch[1]
+        if not sequencer or (not self._due and self.applied == self._applied_told):
+            return
+        runs = [self._reported(key, now_ms) for key in self._due if key in self._server.unnumbered]
+        self._due.clear()
+        self._applied_told = self.applied
+        number = self._server.follower.core.configuration.number
+        most = self._settings.entries_per_message_max
+        for at in range(0, max(1, len(runs)), most):
+            chunk = tuple(runs[at : at + most])
+            report = DataReport(number, self._epoch, self._server.uuid, self.applied, chunk)
+            out.append(Send(sequencer, report))
+
+    def _reported(self, key: BatchKey, now_ms: int) -> Reported:
+        unnumbered = self._server.unnumbered
+        held = unnumbered.get(key)
+        assert held is not None
+        first_wait_ms = 2 * self._settings.retry_ms
+        held.wait_ms = min(max(2 * held.wait_ms, first_wait_ms), self._settings.retry_max_ms)
+        unnumbered.remind(key, held, now_ms + held.wait_ms)
+        return Reported(*key[:4], held.count, held.birth, held.confirmed_below, held.digest, key[4])
+
+    def _store_marks(self, out: list[Effect]) -> None:
+        server = self._server
+        index, is_whole = server.follower.core.index, server.numbered.is_whole
+        marking = max(self._writing.values(), default=self.applied)
+        if not self._marks and not (is_whole and index > marking):
+            return
+        marks = tuple((*key, number) for key, number in self._marks)
+        self._marks.clear()
+        token = server.next_token()
+        # Stores become durable in order, so a mark is never durable before its payload.
+        self._writing[token] = index if is_whole else self.applied
+        record = encode_record(MarkRecord(marks, self._writing[token]))
+        out.append(StoreMarks(token, record))

@@ -1,0 +1,153 @@
+"""Each checker can fail: a fact that breaks its promise is a violation of that letter."""
+
+from collections.abc import Callable
+
+import pytest
+
+from samcast.sim.checkers import (
+    Agreement,
+    CommittedOnly,
+    Copies,
+    Durable,
+    Facts,
+    Fencing,
+    Monotone,
+    Order,
+    Soundness,
+    Transactions,
+    Uniqueness,
+    Violation,
+)
+from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
+
+BOTH = ROLE_COMMIT | ROLE_DATA
+CONFIGURATION = Configuration(1, tuple(Server(n, 100 + n, BOTH) for n in (1, 2, 3)), 2, 2, 2)
+KEY = (1, bytes(16), 1, 1, 0)
+LOW, HIGH = (1, 1, 5), (2, 1, 6)
+
+
+@pytest.fixture
+def facts() -> Facts:
+    return Facts(CONFIGURATION)
+
+
+def broken(promise: str, act: Callable[[], object]) -> None:
+    with pytest.raises(Violation) as caught:
+        act()
+    assert caught.value.promise == promise
+
+
+def test_two_messages_under_one_number_break_agreement(facts: Facts) -> None:
+    agreement = Agreement(facts)
+    agreement.on_delivered("a", 1, 1, b"x")
+    agreement.on_delivered("b", 1, 1, b"x")
+    broken("A", lambda: agreement.on_delivered("c", 1, 1, b"y"))
+
+
+def test_two_entries_at_one_index_break_agreement(facts: Facts) -> None:
+    facts.entries, facts.hashes = [None], [b"h"]  # type: ignore[list-item]
+    Agreement(facts).on_committed(1, b"h")
+    broken("A", lambda: Agreement(facts).on_committed(1, b"other"))
+    broken("A", lambda: Agreement(facts).on_folded("a", 1, b"other"))
+
+
+def test_states_that_differ_at_an_index_break_agreement(facts: Facts) -> None:
+    agreement = Agreement(facts)
+    agreement.on_snapshot("a", 10, b"state")
+    broken("A", lambda: agreement.on_snapshot("b", 10, b"other"))
+
+
+def test_a_sender_told_another_number_breaks_agreement(facts: Facts) -> None:
+    facts.number_of[(b"s", 1)] = (1, 7)
+    Agreement(facts).on_confirmed((b"s", 1), 1, 7)
+    broken("A", lambda: Agreement(facts).on_confirmed((b"s", 1), 1, 8))
+
+
+def test_a_message_under_two_numbers_breaks_uniqueness(facts: Facts) -> None:
+    uniqueness = Uniqueness(facts)
+    uniqueness.on_delivered((b"s", 1), 1, 1)
+    broken("U", lambda: uniqueness.on_delivered((b"s", 1), 1, 2))
+    uniqueness.on_numbered(KEY, 1)
+    broken("U", lambda: uniqueness.on_numbered(KEY, 2))
+
+
+def test_gaps_and_wrong_order_break_order(facts: Facts) -> None:
+    order = Order(facts)
+    order.on_numbered(1, 1, 2)
+    broken("O", lambda: order.on_numbered(1, 4, 1))
+    order.on_member("m", 1)
+    order.on_delivered("m", 1)
+    broken("O", lambda: order.on_delivered("m", 3))
+    order.on_first_seen((b"s", 1), 1, 1)
+    broken("O", lambda: order.on_first_seen((b"s", 3), 1, 2))
+    facts.given_up[(b"s", 2)] = None
+    order.on_first_seen((b"s", 3), 1, 2)
+    broken("O", lambda: order.on_first_seen((b"s", 2), 1, 3))
+
+
+def test_what_too_few_accepted_is_not_committed(facts: Facts) -> None:
+    committed = CommittedOnly(facts)
+    facts.accepted[LOW] = {101: 5, 102: 4, 999: 9}
+    committed.on_committed(LOW, 4, CONFIGURATION)
+    broken("C", lambda: committed.on_committed(LOW, 5, CONFIGURATION))
+    broken("C", lambda: committed.on_folded("a", 1))
+    broken("C", lambda: committed.on_delivered("m", 1, 1))
+    broken("C", lambda: committed.on_confirmed((b"s", 1), 1, 1))
+
+
+def test_copies_on_disks_that_are_not_listed_do_not_count(facts: Facts) -> None:
+    facts.payloads[(KEY, b"d")] = {101: None, 102: None}
+    Copies(facts).on_numbered(KEY, b"d", CONFIGURATION)
+    facts.payloads[(KEY, b"d")] = {101: None, 999: None}
+    broken("K", lambda: Copies(facts).on_numbered(KEY, b"d", CONFIGURATION))
+
+
+def test_accepting_below_a_promise_breaks_fencing(facts: Facts) -> None:
+    fencing = Fencing(facts)
+    fencing.on_promised(101, HIGH)
+    fencing.on_accepted(101, HIGH)
+    broken("F", lambda: fencing.on_accepted(101, LOW))
+
+
+def test_an_epoch_led_twice_breaks_fencing(facts: Facts) -> None:
+    fencing = Fencing(facts)
+    fencing.on_elected(LOW, 1, 1)
+    fencing.on_elected(LOW, 1, 1)
+    broken("F", lambda: fencing.on_elected(LOW, 1, 2))
+
+
+def test_bytes_that_nobody_sent_break_soundness(facts: Facts) -> None:
+    facts.sent[b"x"] = (b"s", 1)
+    assert Soundness(facts).on_delivered("m", 1, 1, b"x") == (b"s", 1)
+    broken("S", lambda: Soundness(facts).on_delivered("m", 1, 1, b"y"))
+
+
+def test_going_back_breaks_monotony() -> None:
+    monotone = Monotone()
+    monotone.on_folded("a", 1, 5)
+    monotone.on_folded("a", 2, 3)  # another life starts from its disk
+    broken("M", lambda: monotone.on_folded("a", 1, 4))
+    monotone.on_disk(101, HIGH, 10)
+    broken("M", lambda: monotone.on_disk(101, LOW, 10))
+    broken("M", lambda: monotone.on_disk(101, HIGH, 9))
+
+
+def test_half_a_transaction_breaks_atomicity(facts: Facts) -> None:
+    transactions = Transactions(facts)
+    facts.transactions[(b"tx", 1)] = 2
+    transactions.on_seen((b"tx", 1), b"1", 1)
+    broken("T", transactions.check_whole)
+    broken("T", lambda: transactions.on_seen((b"tx", 1), b"2", 2))
+    transactions.on_seen((b"tx", 1), b"1", 2)
+    transactions.check_whole()
+
+
+def test_a_confirmed_message_that_is_lost_or_changed_breaks_durability(facts: Facts) -> None:
+    facts.confirmed[(b"s", 1)] = (1, 1)
+    broken("D", Durable(facts).check)
+    facts.number_of[(b"s", 1)] = (1, 1)
+    facts.body_at[(1, 1)] = b"x"
+    facts.confirmed_bodies[b"x"] = (b"s", 1)
+    Durable(facts).check()
+    facts.confirmed_bodies[b"y"] = (b"s", 1)
+    broken("D", Durable(facts).check)
