@@ -1,4 +1,4 @@
-"""The mutants that are found at once are tried with every test run; `./dev mutants` tries them all."""
+"""Mutants that are found at once are tried with every test run; `./dev mutants` tries all."""
 
 import json
 

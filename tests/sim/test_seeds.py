@@ -66,14 +66,19 @@ def test_a_trace_lets_an_outsider_judge_order_and_uniqueness(tmp_path: Path) -> 
     kinds = {event["what"] for event in events}
     assert {"sent", "confirmed", "delivered", "elected", "crash", "restart", "fault"} <= kinds
     assert [e["t"] for e in events] == sorted(e["t"] for e in events)
-    at: dict[tuple[int, int], tuple[str, ...]] = {}
+    at: dict[tuple[int, int], tuple[object, ...]] = {}
     position: dict[str, int] = {}
     for event in (e for e in events if e["what"] == "delivered"):
-        run = (event["sender"], event["incarnation"], event["counter"], event["digest"])
+        run: tuple[object, ...] = (
+            event["sender"],
+            event["incarnation"],
+            event["counter"],
+            event["digest"],
+        )
         assert at.setdefault((event["group"], event["number"]), run) == run
         assert event["number"] == position.get(event["node"], 1)
         position[event["node"]] = event["number"] + event["count"]
-    numbers: dict[tuple[str, ...], tuple[int, int]] = {}
+    numbers: dict[tuple[object, ...], tuple[int, int]] = {}
     for place, run in at.items():
         assert numbers.setdefault(run, place) == place
 

@@ -1,5 +1,7 @@
 """One encoder and one decoder: whatever a role may say is read back as it was said, or refused."""
 
+from contextlib import suppress
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -40,7 +42,7 @@ def control_frame(*fields: object) -> bytes:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=15, derandomize=True, deadline=None)
+@settings(max_examples=8, derandomize=True, deadline=None)
 @given(data=st.data())
 def test_every_control_message_is_read_back_as_it_was_said(
     kind: type[Control], data: st.DataObject
@@ -53,7 +55,7 @@ def test_every_control_message_is_read_back_as_it_was_said(
 
 def test_no_two_control_messages_share_a_tag() -> None:
     tags = [kind.__struct_config__.tag for kind in KINDS]
-    assert sorted(tags) == list(range(1, len(KINDS) + 1))
+    assert tags == list(range(1, len(KINDS) + 1))
 
 
 def test_every_control_message_is_frozen_and_positional() -> None:
@@ -128,10 +130,8 @@ def test_a_frame_above_the_limit_is_refused_before_it_is_read() -> None:
 @settings(max_examples=200, derandomize=True, deadline=None)
 @given(st.binary(max_size=60))
 def test_no_bytes_make_the_decoder_of_control_messages_raise_anything_else(data: bytes) -> None:
-    try:
+    with suppress(WireError):
         decode_payload(KIND_CONTROL, data)
-    except WireError as error:
-        assert error.code == "control-malformed"
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)

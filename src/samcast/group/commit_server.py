@@ -99,10 +99,9 @@ class CommitServer:
         self.log_epoch: Epoch = vote.log_epoch if vote else EPOCH_NONE
         known = vote.configuration if vote else configuration
         self.now_ms = 0
-        self._initial = configuration
         replayed = replay(recovery.records, self.log_epoch, recovery.is_rotten)
         states = {Core.decode(s, settings).index: s for s in recovery.snapshots}
-        self.core = self._recover_core(replayed, states)
+        self.core = self._recover_core(configuration, replayed, states)
         self.configuration = known
         self._joining = Joining(node, self.uuid, ROLE_COMMIT, settings)
         self._see_whether_listed()
@@ -116,7 +115,6 @@ class CommitServer:
         self._accepted = False  # something was appended in this turn
         self._ack_to: NodeId | None = None  # a sequencer that must hear where we are
         self._is_behind = False
-        self._chance = chance
         self.snapshots = Snapshots(self, states)
         self.installing = Installing(self)
         self.queries = OrderQueries(self)
@@ -124,11 +122,12 @@ class CommitServer:
         self.sequencer: Sequencer | None = None
         self._handlers = self._make_handlers()
 
-    def _recover_core(self, replayed: Replayed, states: dict[int, bytes]) -> Core:
+    def _recover_core(
+        self, initial: Configuration, replayed: Replayed, states: dict[int, bytes]
+    ) -> Core:
         """The fold at the newest snapshot, which is of committed entries and so decided."""
-        core = Core(self._initial, self.settings)
-        if states:
-            core = Core.decode(states[max(states)], self.settings)
+        newest = states[max(states)] if states else None
+        core = Core.decode(newest, self.settings) if newest else Core(initial, self.settings)
         if replayed.log.hash_at(core.index) == core.hash:
             return core
         if core.index < replayed.log.base or replayed.unknown_from:
@@ -193,7 +192,7 @@ class CommitServer:
         return out
 
     def due_ms(self) -> int:
-        """The next deadline of any of its hats."""
+        """The next deadline of any hat."""
         due = min(self.election.due_ms(), self._joining.due_ms())
         if self.sequencer is not None:
             due = min(due, self.sequencer.due_ms())
@@ -215,8 +214,6 @@ class CommitServer:
         assert self.durable_length <= self.log.length
         assert self.core.index <= self.log.length
         assert self.log.base <= self.core.index
-
-    # who we are
 
     def _see_whether_listed(self) -> None:
         """A learner's disk is not (yet) the one that the configuration lists."""
@@ -250,9 +247,7 @@ class CommitServer:
     # promises
 
     def _on_seal(self, sender: NodeId, seal: Seal, out: list[Effect]) -> None:
-        if seal.configuration != self.configuration.number or not self.may_vote():
-            if seal.configuration < self.configuration.number:
-                out.append(Send(sender, Moved(self.configuration)))
+        if self._is_other_configuration(sender, seal.configuration, out) or not self.may_vote():
             return
         if seal.epoch < self.promised or (
             same_rank(seal.epoch, self.promised) and seal.epoch != self.promised
@@ -265,6 +260,12 @@ class CommitServer:
             return
         self.promise(seal.epoch, out)
         self.save_vote(lambda o: self._promised(sender, seal.epoch, o), out)
+
+    def _is_other_configuration(self, sender: NodeId, number: int, out: list[Effect]) -> bool:
+        """Turn away what speaks for another configuration; tell an older one what is in force."""
+        if number < self.configuration.number:
+            out.append(Send(sender, Moved(self.configuration)))
+        return number != self.configuration.number
 
     def promise(self, epoch: Epoch, out: list[Effect]) -> None:
         """Refuse everything below this epoch from now on."""
@@ -312,9 +313,7 @@ class CommitServer:
     # accepting
 
     def _on_submit(self, sender: NodeId, submit: CommitSubmit, out: list[Effect]) -> None:
-        if submit.configuration != self.configuration.number:
-            if submit.configuration < self.configuration.number:
-                out.append(Send(sender, Moved(self.configuration)))
+        if self._is_other_configuration(sender, submit.configuration, out):
             return
         if self.is_fenced(submit.epoch):
             out.append(Send(sender, Refusal(submit.epoch, self.promised, self.configuration)))
@@ -438,8 +437,7 @@ class CommitServer:
             entry = log.entry(at)
             core.apply(entry, log.hash_at(at))
             self.queries.note(at, entry, core, out)
-            if core.configuration.number > self.configuration.number:
-                self.adopt_configuration(core.configuration, out)
+            self.adopt_configuration(core.configuration, out)
             if core.index % self.settings.snapshot_interval == 0:
                 self.snapshots.take(core, out)
 
@@ -475,18 +473,18 @@ class CommitServer:
 
     def _on_refusal(self, sender: NodeId, refusal: Refusal, out: list[Effect]) -> None:
         self.election.on_epoch_seen(refusal.promised)
-        if refusal.configuration.number > self.configuration.number:
-            self.adopt_configuration(refusal.configuration, out)
+        self.adopt_configuration(refusal.configuration, out)
         sequencer = self.sequencer
         if sequencer is not None and refusal.promised > sequencer.epoch:
             self.sequencer = None  # Somebody promised a higher epoch: we must stop numbering.
 
     def _on_moved(self, sender: NodeId, moved: Moved, out: list[Effect]) -> None:
-        if moved.configuration.number > self.configuration.number:
-            self.adopt_configuration(moved.configuration, out)
+        self.adopt_configuration(moved.configuration, out)
 
     def adopt_configuration(self, configuration: Configuration, out: list[Effect]) -> None:
         """A committed configuration is in force; whoever leads in an older one stops."""
+        if configuration.number <= self.configuration.number:
+            return
         self.configuration = configuration
         self._see_whether_listed()
         if self.sequencer is not None:

@@ -435,7 +435,7 @@ class DataServer:
         """The disk lost a payload: it is missing, nothing worse."""
         if key in self.numbered:
             self.numbered.lose(key)
-            self.applied = self._marking = 0
+            self.reports.on_lost()
         else:
             self.unnumbered.pop(key)
 

@@ -66,8 +66,7 @@ class Installing:
         if start.configuration.number < server.configuration.number:
             out.append(Send(sender, Moved(server.configuration)))
             return
-        if start.configuration.number > server.configuration.number:
-            server.adopt_configuration(start.configuration, out)
+        server.adopt_configuration(start.configuration, out)
         if not server.may_accept():
             return
         clash = same_rank(start.epoch, server.promised) and start.epoch != server.promised

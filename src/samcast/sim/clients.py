@@ -155,7 +155,7 @@ class SenderApp:
         while self.process.is_up and self.is_open and self.place < self.goal:
             if len(self._tokens) >= self._cluster.outstanding_max or self.is_over:
                 return
-            count = min(chance.pick((1, 1, 1, 2, 3)), self.goal - self.place)
+            count = min(chance.pick((1, 1, 1, 1, 1, 3)), self.goal - self.place)
             messages = [self._message(self.place + i + 1) for i in range(count)]
             self._token += 1
             self._tokens[self._token] = (self.place + 1, [m.body for m in messages])

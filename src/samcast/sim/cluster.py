@@ -31,7 +31,7 @@ class Shape:
     def __init__(self, world: World) -> None:
         chance = world.chance
         self.servers, self.k, self.e = chance.pick(SHAPES)
-        self.is_split = chance.happens(0.15)  # commit and data servers in processes of their own
+        self.is_split = chance.happens(0.25)  # commit and data servers in processes of their own
         data = self.servers if not self.is_split else max(3, self.servers - 1)
         self.k_data = min(chance.pick((2, 2, 2, 3)), data)
         self.data_servers = data

@@ -11,7 +11,8 @@ CLUSTER_FAULTS = (
     "flip", "rolling", "power_cut", "torn_everywhere", "crowd", "abort", "remove_name",
 )  # fmt: skip
 SERVER_FAULTS = (
-    "cut_one_way", "crash", "crash_sequencer", "crash_unacked", "crash_writing", "lost_writes",
+    "cut_one_way", "crash", "crash_sequencer", "crash_unacked", "crash_writing", "strand",
+    "lost_writes",
     "torn", "pause", "pause_sequencer",
     "clock_rate", "clock_jump", "sync_error", "disk_full", "disk_slow", "rot_head", "rot_middle",
     "rot_tail", "rot_vote", "rot_data", "wipe", "restore_old",
@@ -30,7 +31,7 @@ EXPLAINED: dict[str, dict[str, str]] = {
         kind: dict.fromkeys(
             ("following", "electing", "installing", "learner", "unknown", "data"), ONLY_LEADERS
         )
-        for kind in ("crash_sequencer", "pause_sequencer")
+        for kind in ("crash_sequencer", "pause_sequencer", "strand")
     },
     "crash_unacked": {
         **dict.fromkeys(

@@ -32,7 +32,8 @@ class ServerFaults:
         return [
             aim(self.crash), aim(self.crash), self.crash_sequencer, self.crash_unacked,
             self.crash_writing, self.crash_writing, aim(self.pause), self.pause_sequencer,
-            self.rolling, self.power_cut, aim(self.clock_rate), aim(self.clock_jump),
+            self.rolling, self.strand, self.strand, self.power_cut, aim(self.clock_rate),
+            aim(self.clock_jump),
         ]  # fmt: skip
 
     def disk_menu(self) -> list[Callable[[], None]]:
@@ -114,6 +115,24 @@ class ServerFaults:
                 self.stop(process, "crash_writing")
                 return
         self._world.at(self._chance.between(200, 1200), self._await_writing, tries - 1)
+
+    def strand(self) -> None:
+        """The sequencer loses its commit servers but not its data servers, so that it numbers what
+        nobody stores; when it comes back, whoever leads then dies."""
+        leading = self._faults.leading()
+        if not leading:
+            return
+        victim = self._chance.pick(leading)
+        self._faults.note("strand", victim)
+        others = [p.node for p in self._faults.up() if self._cluster.commit_server(p) is not None]
+        network = self._world.network
+        links = network.cut([victim.node], others) + network.cut(others, [victim.node])
+
+        def end() -> None:
+            network.mend(links)
+            self._faults.later(0, 40, self.crash_sequencer)
+
+        self._faults.later(150, 450, end)
 
     def pause(self, victim: Process) -> None:
         self._pause(victim, "pause")
