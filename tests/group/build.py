@@ -37,17 +37,27 @@ from samcast.wire.batch import Batch, Message, columns_from_messages, make_batch
 from samcast.wire.group import (
     AnyRequest,
     Asked,
+    CommitAck,
+    CommitSubmit,
     Control,
+    DataReport,
     GroupRequest,
     Outcome,
+    PreVote,
+    PreVoteReply,
+    Promise,
     Propose,
     Repair,
     Reported,
+    Seal,
 )
 from samcast.wire.order import (
+    HASH_NONE,
     ROLE_COMMIT,
     ROLE_DATA,
+    AnyEntry,
     Configuration,
+    Epoch,
     GroupEntry,
     OpenEntry,
     RunEntry,
@@ -350,11 +360,68 @@ class Cell:
 
 
 def led_cell(
-    settings: GroupSettings = SETTINGS, configuration: Configuration = CONFIGURATION
+    settings: GroupSettings = SETTINGS,
+    configuration: Configuration = CONFIGURATION,
+    *,
+    with_data: bool = True,
 ) -> Cell:
     """A cell with a sequencer and the group `orders`."""
-    cell = Cell(settings=settings, configuration=configuration)
+    cell = Cell(settings=settings, configuration=configuration, with_data=with_data)
     cell.run(2 * settings.suspect_ms)
     outcome = cell.propose(GroupRequest("orders", 2**30, 1000))
     assert outcome is not None
     return cell
+
+
+def epoch_of(server: CommitServer) -> Epoch:
+    """The epoch that a server leads."""
+    assert server.sequencer is not None
+    return server.sequencer.epoch
+
+
+def report(
+    leader: CommitServer, node: NodeId, *batches: Batch, uuid: int | None = None, applied: int = 0
+) -> Received:
+    """Data server `node` has these on its disk, and tells the leader."""
+    uuid = 100 + node if uuid is None else uuid
+    runs = tuple(reported(of) for of in batches)
+    number = leader.configuration.number
+    return Received(node, DataReport(number, epoch_of(leader), uuid, applied, runs))
+
+
+def ack(leader: CommitServer, node: NodeId, index: int, *, uuid: int | None = None) -> Received:
+    """Commit server `node` holds the leader's log up to an index."""
+    uuid = 100 + node if uuid is None else uuid
+    number = leader.configuration.number
+    return Received(node, CommitAck(number, epoch_of(leader), uuid, index, False, 0, HASH_NONE))
+
+
+def submitted(effects: Iterable[Effect]) -> list[AnyEntry]:
+    """Entries that the commit servers are asked to store, each once."""
+    found: dict[int, AnyEntry] = {}
+    for message in sent(effects):
+        if isinstance(message, CommitSubmit):
+            found.update(enumerate(message.entries, message.index_first))
+    return [found[index] for index in sorted(found)]
+
+
+# Elections.
+
+
+def stand(server: CommitServer) -> Epoch:
+    """Have a server suspect, ask around with success, and seal an epoch, which is returned."""
+    effects = server.step([Ticked(server.now_ms + 10_000)])
+    number = server.configuration.number
+    (vote, *_) = [m for m in sent(effects) if isinstance(m, PreVote)]
+    nodes = [s.node for s in server.configuration.servers]
+    grants = [Received(node, PreVoteReply(number, vote.round, True, 0)) for node in nodes]
+    seals = [m for m in sent(server.step(grants)) if isinstance(m, Seal)]
+    return seals[0].epoch
+
+
+def promise(server: CommitServer, epoch: Epoch) -> Promise:
+    """What a server promises when it is asked for an epoch."""
+    seal = Seal(server.configuration.number, epoch)
+    effects = settle(server, [Received(epoch[1], seal)])
+    (made,) = [m for m in sent(effects, epoch[1]) if isinstance(m, Promise)]
+    return made

@@ -106,7 +106,10 @@ class Numbering:
         if admission is Admission.NEVER:
             self._pending.pop(key, None)
             return
-        pending = self._pending.get(key) or self._admit(self._pending, key)
+        if self._is_ready(run):
+            return
+        is_next = admission is Admission.NUMBER
+        pending = self._pending.get(key) or self._admit_run(key, is_next=is_next)
         if pending is None:
             return
         if run.confirmed_below > pending.confirmed_below:
@@ -115,7 +118,25 @@ class Numbering:
         reporters = pending.reporters.setdefault(content, {})
         reporters[sender] = None
         if len(reporters) >= self._sequencer.configuration.k_data:
-            self._make_ready(run, pending, is_next=admission is Admission.NUMBER)
+            self._make_ready(key, run, pending, is_next=is_next)
+
+    def _is_ready(self, run: Reported) -> bool:
+        ready = self._ready.get((run.group, run.sender))
+        entry = ready.runs.get(run.counter_first) if ready is not None else None
+        return entry is not None and entry.incarnation == run.incarnation
+
+    def _admit_run(self, key: RunKey, *, is_next: bool) -> Pending | None:
+        """Room for one more run; what is next in line takes that of something that must wait."""
+        if len(self._pending) >= self._settings.pending_runs_max:
+            if not is_next:
+                return None
+            tail = self._sequencer.tail
+            for other, item in islice(self._pending.items(), FETCHES_PER_TICK_MAX):
+                birth = max(content[2] for content in item.reporters)
+                if tail.admission(*other, birth) is not Admission.NUMBER:
+                    del self._pending[other]
+                    break
+        return self._admit(self._pending, key)
 
     def _admit(self, pending: OrderedDict[Key, Pending], key: Key) -> Pending | None:
         """Room for one more. What is gathering reports goes only when it has had its time, or
@@ -134,7 +155,7 @@ class Numbering:
         """A number is bound to content, not to an id alone."""
         return (run.digest, run.count, run.birth)
 
-    def _make_ready(self, run: Reported, pending: Pending, *, is_next: bool) -> None:
+    def _make_ready(self, key: RunKey, run: Reported, pending: Pending, *, is_next: bool) -> None:
         subject = (run.group, run.sender)
         ready = self._ready.get(subject)
         if ready is None:
@@ -154,6 +175,7 @@ class Numbering:
             run.birth,
             pending.confirmed_below,
         )
+        del self._pending[key]
         self._touched[subject] = None
 
     def _on_stage(self, sender: NodeId, stage: Reported) -> None:

@@ -6,6 +6,7 @@ to which everything committed is held and marked, durably, which is what lets th
 truncated.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from samcast.group.storage import BatchKey, StoreMarks
@@ -26,7 +27,8 @@ class Reports:
         self._settings = server.settings
         self._due: dict[BatchKey, None] = {}  # to be reported at the end of the turn
         self._marks: list[tuple[BatchKey, int]] = []
-        self._writing: dict[int, int] = {}  # token -> index that is marked with it
+        self._writing: deque[tuple[int, int]] = deque()  # token, index that is marked with it
+        self._marking = 0  # the highest of these indexes
         self.applied = 0
         self._applied_told = 0
         self._epoch: Epoch = EPOCH_NONE
@@ -47,13 +49,12 @@ class Reports:
 
     def on_stored(self, token: int) -> None:
         """Marks up to this token are durable."""
-        while self._writing and next(iter(self._writing)) <= token:
-            applied = self._writing.pop(next(iter(self._writing)))
-            self.applied = max(self.applied, applied)
+        while self._writing and self._writing[0][0] <= token:
+            self.applied = max(self.applied, self._writing.popleft()[1])
 
     def on_lost(self) -> None:
         """A marked payload is gone from the disk."""
-        self.applied = 0
+        self.applied = self._marking = 0
 
     def on_drained(self, now_ms: int, out: list[Effect]) -> None:
         """End of a turn: what is due, what is new, what is marked."""
@@ -93,13 +94,14 @@ class Reports:
     def _store_marks(self, out: list[Effect]) -> None:
         server = self._server
         index, is_whole = server.follower.core.index, server.numbered.is_whole
-        marking = max(self._writing.values(), default=self.applied)
-        if not self._marks and not (is_whole and index > marking):
+        if not self._marks and not (is_whole and index > max(self._marking, self.applied)):
             return
         marks = tuple((*key, number) for key, number in self._marks)
         self._marks.clear()
         token = server.next_token()
         # Stores become durable in order, so a mark is never durable before its payload.
-        self._writing[token] = index if is_whole else self.applied
-        record = encode_record(MarkRecord(marks, self._writing[token]))
+        marked = index if is_whole else self.applied
+        self._marking = max(self._marking, marked)
+        self._writing.append((token, marked))
+        record = encode_record(MarkRecord(marks, marked))
         out.append(StoreMarks(token, record))

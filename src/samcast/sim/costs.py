@@ -106,7 +106,7 @@ class Plan(NamedTuple):
     runs_by_hundreds: int
 
 
-FULL = Plan((10, 1000, 100_000), 9, 200, 1000)
+FULL = Plan((10, 1000, 100_000), 7, 200, 1000)
 QUICK = Plan((10, 200), 1, 10, 100)
 
 
