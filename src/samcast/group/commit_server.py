@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from samcast.group.core import Core
-from samcast.group.election import Election
+from samcast.group.election import Election, speaks_for
 from samcast.group.installing import Install, Installing
 from samcast.group.joining import Joining
 from samcast.group.order_log import OrderLog
@@ -42,6 +42,7 @@ from samcast.machine.ports import (
     Ticked,
     Warn,
 )
+from samcast.machine.quorum import newer
 from samcast.wire.batch import Batch
 from samcast.wire.group import (
     Commit,
@@ -249,6 +250,8 @@ class CommitServer:
     def _on_seal(self, sender: NodeId, seal: Seal, out: list[Effect]) -> None:
         if self._is_other_configuration(sender, seal.configuration, out) or not self.may_vote():
             return
+        if not speaks_for(sender, seal.epoch, out):
+            return
         if seal.epoch < self.promised or (
             same_rank(seal.epoch, self.promised) and seal.epoch != self.promised
         ):
@@ -315,32 +318,19 @@ class CommitServer:
     def _on_submit(self, sender: NodeId, submit: CommitSubmit, out: list[Effect]) -> None:
         if self._is_other_configuration(sender, submit.configuration, out):
             return
+        if not speaks_for(sender, submit.epoch, out) or not submit.index_first:
+            return
         if self.is_fenced(submit.epoch):
             out.append(Send(sender, Refusal(submit.epoch, self.promised, self.configuration)))
             return
         self.election.on_sequencer_heard(submit.epoch)
+        if self.installing.is_writing:
+            return  # Nothing may be appended behind what is just being installed.
         if submit.epoch != self.log_epoch or self.unknown_from or not self.may_accept():
-            self.ask_for_start(sender, submit.epoch, out)
+            self.installing.ask(sender, submit.epoch, out)
             return
         self._accept(sender, submit)
         self.on_claim(submit.epoch, submit.committed, submit.committed_hash, out)
-
-    def ask_for_start(self, sequencer: NodeId, epoch: Epoch, out: list[Effect]) -> None:
-        """Tell a sequencer whose log we don't have how far ours agrees with whatever it has."""
-        if self.may_accept() and not self.installing.is_busy(epoch):
-            out.append(Send(sequencer, self.start_reply(epoch, is_started=False)))
-
-    def start_reply(self, epoch: Epoch, *, is_started: bool) -> StartReply:
-        """Where we stand in an install."""
-        return StartReply(
-            self.configuration.number,
-            epoch,
-            self.uuid,
-            is_started,
-            self.installing.received(epoch),
-            self.durable_length,
-            self.log.landmarks(),
-        )
 
     def _accept(self, sender: NodeId, submit: CommitSubmit) -> None:
         skip = self.log.length + 1 - submit.index_first
@@ -400,17 +390,21 @@ class CommitServer:
     # what is committed
 
     def _on_commit(self, sender: NodeId, commit: Commit, out: list[Effect]) -> None:
+        if not speaks_for(sender, commit.epoch, out):
+            return
         self._heard(sender, commit.epoch, commit.configuration, out)
         self.on_claim(commit.epoch, commit.committed, commit.committed_hash, out)
 
     def _on_heartbeat(self, sender: NodeId, beat: Heartbeat, out: list[Effect]) -> None:
+        if not speaks_for(sender, beat.epoch, out):
+            return
         self._heard(sender, beat.epoch, beat.configuration, out)
         self.on_claim(beat.epoch, beat.committed, beat.committed_hash, out)
         is_ours = beat.configuration == self.configuration.number and beat.epoch >= self.promised
         if not is_ours:
             return
         if beat.epoch != self.log_epoch or self.unknown_from:
-            self.ask_for_start(sender, beat.epoch, out)
+            self.installing.ask(sender, beat.epoch, out)
         else:
             self._is_behind = self._is_behind or beat.committed > self.log.length
             self._ack_to = sender
@@ -435,8 +429,8 @@ class CommitServer:
         while core.index < index:
             at = core.index + 1
             entry = log.entry(at)
-            core.apply(entry, log.hash_at(at))
-            self.queries.note(at, entry, core, out)
+            if core.apply(entry, log.hash_at(at)):
+                self.queries.note(at, entry, core, out)
             self.adopt_configuration(core.configuration, out)
             if core.index % self.settings.snapshot_interval == 0:
                 self.snapshots.take(core, out)
@@ -483,10 +477,11 @@ class CommitServer:
 
     def adopt_configuration(self, configuration: Configuration, out: list[Effect]) -> None:
         """A committed configuration is in force; whoever leads in an older one stops."""
-        if configuration.number <= self.configuration.number:
+        if newer(self.configuration, configuration) is self.configuration:
             return
         self.configuration = configuration
         self._see_whether_listed()
+        self.election.on_reconfigured()
         if self.sequencer is not None:
             self.sequencer = None
             self.election.stand_at_once()

@@ -15,6 +15,8 @@ import msgspec
 
 from samcast.group.rows import Admission, GroupRows, GroupState, Row
 from samcast.group.settings import GroupSettings
+from samcast.limits import BATCH_MESSAGES_MAX
+from samcast.machine.quorum import is_sound
 from samcast.wire.group import (
     AbortRequest,
     AnswerKind,
@@ -43,18 +45,22 @@ from samcast.wire.order import (
     EpochEntry,
     GroupEntry,
     GroupRemovedEntry,
+    Hash,
     OpenEntry,
     RunEntry,
     SenderRemovedEntry,
+    StageRef,
     TruncateEntry,
     chain_hash,
     is_named,
 )
 
+INCARNATION_MAX = 2**32 - 2  # a batch carries it in 32 bits, and there must be a next one
+
 _encode = msgspec.msgpack.Encoder().encode
 # Typed, so that a malformed snapshot is one clear error and never a strange state.
 _decode = msgspec.msgpack.Decoder(
-    tuple[int, bytes, Epoch, int, int, Configuration, list[tuple[int, GroupState]]]
+    tuple[int, Hash, Epoch, int, int, Configuration, list[tuple[int, GroupState]]]
 ).decode
 
 
@@ -132,7 +138,7 @@ class Core:
         rows = self.groups.get(request.scope)
         if rows is None or rows.is_removed or not is_named(request.sender):
             return False
-        if request.incarnation < 1:
+        if not 1 <= request.incarnation <= INCARNATION_MAX:
             return False
         row = rows.named.get(request.sender)
         if row is None:
@@ -159,8 +165,23 @@ class Core:
             return False
         return row.incarnation == request.incarnation and row.next == request.tx
 
+    def is_sound_decision(self, parts: tuple[tuple[int, tuple[StageRef, ...]], ...]) -> bool:
+        """Each group once, each stage once, no stage without messages, and not too many."""
+        groups = [group for group, _ in parts]
+        refs = [ref for _, stages in parts for ref in stages]
+        if not groups or CELL in groups or len(dict.fromkeys(groups)) != len(groups):
+            return False
+        if not all(stages for _, stages in parts):
+            return False
+        if len(refs) > self._settings.decision_stages_max:
+            return False
+        if len(dict.fromkeys(ref.stage for ref in refs)) != len(refs):
+            return False
+        return all(ref.stage >= 1 and 1 <= ref.count <= BATCH_MESSAGES_MAX for ref in refs)
+
     def _fold_decision(self, entry: DecisionEntry) -> bool:
-        if not self.can_decide(entry):
+        named = tuple((part.group, part.stages) for part in entry.parts)
+        if not self.can_decide(entry) or not self.is_sound_decision(named):
             return False
         for part in entry.parts:
             rows = self.groups.get(part.group)
@@ -223,7 +244,8 @@ class Core:
         return True
 
     def _fold_config(self, entry: ConfigEntry) -> bool:
-        if entry.configuration.number != self.configuration.number + 1:
+        is_next = entry.configuration.number == self.configuration.number + 1
+        if not is_next or not is_sound(entry.configuration):
             return False
         self.configuration = entry.configuration
         return True
@@ -241,6 +263,8 @@ class Core:
         if type(request) is OpenRequest:
             return self._open_outcome(nonce, request)
         if type(request) is DecisionRequest:
+            if not self.is_sound_decision(request.parts):
+                return Outcome(nonce, OutcomeKind.REFUSED)
             return self._tx_outcome(nonce, request)
         if type(request) is AbortRequest:
             outcome = self._tx_outcome(nonce, request)
@@ -263,12 +287,12 @@ class Core:
         if rows is None or rows.is_removed:
             is_gone = request.scope < self.group_next
             return Outcome(nonce, OutcomeKind.REFUSED) if is_gone else None
-        if not is_named(request.sender) or request.incarnation < 1:
+        if not is_named(request.sender) or not 1 <= request.incarnation <= INCARNATION_MAX:
             return Outcome(nonce, OutcomeKind.REFUSED)
         row = rows.named.get(request.sender)
         if row is None:
             is_over = request.sender in rows.tombstones or request.birth < rows.memory_floor
-            if is_over:
+            if is_over or request.after:
                 return Outcome(nonce, OutcomeKind.REMOVED)
             is_full = len(rows.named) >= self._settings.named_max
             return Outcome(nonce, OutcomeKind.REFUSED) if is_full else None
@@ -325,7 +349,12 @@ class Core:
     @classmethod
     def decode(cls, data: bytes, settings: GroupSettings) -> "Core":
         """The state again. The bytes must have been checked by their hash or checksum."""
-        index, hash_, epoch, truncated, group_next, configuration, groups = _decode(data)
+        try:
+            index, hash_, epoch, truncated, group_next, configuration, groups = _decode(data)
+        except UnicodeDecodeError as error:
+            raise msgspec.DecodeError(str(error)) from None
+        if not groups or groups[0][0] != CELL or not is_sound(configuration):
+            raise msgspec.ValidationError("a core state without its cell, or of nobody")
         core = cls(configuration, settings)
         core.index, core.hash, core.truncated, core.group_next = index, hash_, truncated, group_next
         core.epoch = epoch

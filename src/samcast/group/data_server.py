@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from samcast.group.election import speaks_for
 from samcast.group.follower import Follower
 from samcast.group.joining import Joining
 from samcast.group.payloads import Held, Numbered, Unnumbered, key_of
@@ -192,9 +193,10 @@ class DataServer:
                 self.store_numbered(key, batch, answer[1], out)
             return
         if key in self.numbered:  # Our marks know more than our fold, which is still behind.
-            if self.numbered.digest_of(key) == batch.digest:
-                number = self.numbered.number_of(key)
-                self._answer(sender, answer_of(asked, AnswerKind.NUMBER, number))
+            is_same = self.numbered.digest_of(key) == batch.digest
+            kind = AnswerKind.NUMBER if is_same else AnswerKind.CONFLICT
+            number = self.numbered.number_of(key) if is_same else 0
+            self._answer(sender, answer_of(asked, kind, number))
             return
         held = self.unnumbered.get(key)
         if held is not None:
@@ -281,11 +283,15 @@ class DataServer:
     # following the order
 
     def _on_claim(self, sender: NodeId, claim: Commit | Heartbeat, out: list[Effect]) -> None:
+        if not speaks_for(sender, claim.epoch, out):
+            return
         committed: list[tuple[int, AnyEntry]] = []
         self.follower.on_claim(claim, self._now_ms, committed)
         self._apply(committed, out)
 
     def _on_submit(self, sender: NodeId, submit: CommitSubmit, out: list[Effect]) -> None:
+        if not speaks_for(sender, submit.epoch, out):
+            return
         committed: list[tuple[int, AnyEntry]] = []
         self.follower.on_submit(submit, self._now_ms, committed)
         self._apply(committed, out)
@@ -339,7 +345,7 @@ class DataServer:
                 owners[entry.owner] = None
             elif type(entry) is OpenEntry or type(entry) is SenderRemovedEntry:
                 owners[entry.sender] = None
-            elif type(entry) is GroupRemovedEntry:
+            elif type(entry) is GroupRemovedEntry and entry.group not in self._unsure:
                 for key in self.unnumbered.of_group(entry.group):
                     self._drop(key, out)
         # The fold is at the last of these entries: only now may what it rules out be dropped.
@@ -359,7 +365,9 @@ class DataServer:
     def _drop_expired(self, group: int, out: list[Effect]) -> None:
         if group in self._unsure or group == CELL:
             return
-        rows = self.follower.core.groups[group]
+        rows = self.follower.core.groups.get(group)
+        if rows is None:
+            return
         for key in self.unnumbered.born_below(group, rows.admission_floor()):
             self._drop(key, out)
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
 
 
+ROUND_MAX = 2**48  # no cell lives long enough to get here; a peer that says so is mistaken
+
+
 class State(Enum):
     """Where a candidate stands."""
 
@@ -46,6 +49,14 @@ TRANSITIONS = {
     State.SEALING: {State.FETCHING, State.ASKING, State.FOLLOWING},
     State.FETCHING: {State.ASKING, State.FOLLOWING},
 }
+
+
+def speaks_for(sender: NodeId, epoch: Epoch, out: list[Effect]) -> bool:
+    """An epoch is spoken for by its own sequencer only, and begins at round 1."""
+    if epoch[1] == sender and 1 <= epoch[0] <= ROUND_MAX:
+        return True
+    out.append(Warn("epoch-of-other", f"{sender} speaks for {epoch}"))
+    return False
 
 
 def rank_of(promise: Promise) -> tuple[Epoch, int]:
@@ -67,6 +78,7 @@ class Election:
         self._due_ms = self._jittered(server.settings.suspect_ms)
         self._epoch: Epoch = EPOCH_NONE
         self._granted: dict[NodeId, None] = {}
+        self._asked_round = 0
         self._promises: dict[NodeId, Promise] = {}
         self._best: Promise | None = None
         self._best_node: NodeId = 0
@@ -93,7 +105,14 @@ class Election:
 
     def on_epoch_seen(self, epoch: Epoch) -> None:
         """Somebody knows this epoch; ours must be higher."""
-        self._round_max = max(self._round_max, epoch[0])
+        if epoch[0] <= ROUND_MAX:
+            self._round_max = max(self._round_max, epoch[0])
+
+    def on_reconfigured(self) -> None:
+        """Votes of another configuration count for nothing in this one."""
+        self._granted.clear()
+        if self.state is not State.FOLLOWING:
+            self._step_back()
 
     def on_sequencer_heard(self, epoch: Epoch) -> None:
         """A sequencer that we may follow is alive."""
@@ -135,7 +154,8 @@ class Election:
         self._become(State.ASKING)
         self._granted.clear()
         self._due_ms = self._jittered(self._server.settings.suspect_ms)
-        question = PreVote(self._server.configuration.number, self._round_max + 1)
+        self._asked_round = self._round_max + 1
+        question = PreVote(self._server.configuration.number, self._asked_round)
         self._to_all(question, out)
 
     def _to_all(self, message: PreVote | Seal, out: list[Effect]) -> None:
@@ -156,11 +176,15 @@ class Election:
 
     def on_pre_vote_reply(self, sender: NodeId, reply: PreVoteReply, out: list[Effect]) -> None:
         """With enough of them an election is worth its disturbance."""
-        self._round_max = max(self._round_max, reply.round_max)
         server = self._server
+        if not any(s.node == sender for s in server.configuration.servers):
+            out.append(Warn("vote-of-stranger", f"{sender} is not listed"))
+            return
+        if reply.round_max <= ROUND_MAX:
+            self._round_max = max(self._round_max, reply.round_max)
         if self.state is not State.ASKING or reply.configuration != server.configuration.number:
             return
-        if not reply.is_granted:
+        if not reply.is_granted or reply.round != self._asked_round:
             return
         self._granted[sender] = None
         if len(self._granted) >= self.quorum():

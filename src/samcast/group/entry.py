@@ -103,7 +103,9 @@ class Entry:
         for entry in commit.entries:
             if type(entry) is ConfigEntry:
                 self._configuration = newer(self._configuration, entry.configuration)
-            if type(entry) is not RunEntry:
+            if type(entry) is not RunEntry or not 1 <= entry.count < 2**32:
+                continue
+            if not 1 <= entry.number_first < 2**62:
                 continue
             client = self._senders.get((entry.group, entry.sender))
             if client is None:

@@ -50,6 +50,7 @@ class Follower:
         self._heard_ms = 0
         self._snapshot_index = 0
         self._snapshot = bytearray()
+        self._snapshot_asked = 0  # what we had when we last repeated a question
 
     def on_claim(
         self,
@@ -63,7 +64,8 @@ class Follower:
             self.epoch = message.epoch
         self.claimed = max(self.claimed, message.committed)
         if not isinstance(message, Heartbeat):
-            self._take(message.index_first, message.entries)
+            sure = max(0, message.committed + 1 - message.index_first)
+            self._take(message.index_first, message.entries[:sure])
         if message.epoch == self._overheard_epoch:
             self._promote(message.committed)
         self._fold(committed)
@@ -101,15 +103,16 @@ class Follower:
     def _take(self, index_first: int, entries: tuple[AnyEntry, ...]) -> None:
         have = self.core.index
         room = self._settings.entries_per_message_max
+        is_next = index_first <= have + 1  # folded at once, so it takes no room
         for index, entry in enumerate(entries, index_first):
-            if index > have and (len(self._ahead) < room or index == have + 1):
+            if index > have and (is_next or len(self._ahead) < room):
                 self._ahead[index] = entry
 
     def _fold(self, committed: list[tuple[int, AnyEntry]]) -> None:
         core, ahead = self.core, self._ahead
         while (entry := ahead.pop(core.index + 1, None)) is not None:
-            core.apply(entry)
-            committed.append((core.index, entry))
+            if core.apply(entry):  # What the rules refuse has no effect anywhere.
+                committed.append((core.index, entry))
 
     @property
     def is_behind(self) -> bool:
@@ -129,9 +132,12 @@ class Follower:
         self._ask_wait_ms = min(2 * self._ask_wait_ms, self._settings.retry_max_ms)
         self._ask_due_ms = now_ms + self._ask_wait_ms
         server = self.next_server()
-        if self._snapshot_index:
+        is_moving = len(self._snapshot) > self._snapshot_asked
+        self._snapshot_asked = len(self._snapshot)
+        if self._snapshot_index and is_moving:
             out.append(Send(server, SnapshotRequest(self._snapshot_index, len(self._snapshot))))
         else:
+            self._snapshot_index = 0  # Nobody has that one any more, or the answer was lost.
             out.append(Send(server, OrderRequest(self.core.index + 1)))
 
     def next_server(self) -> NodeId:

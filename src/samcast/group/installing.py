@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from samcast.group.core import Core
+from samcast.group.election import speaks_for
+from samcast.group.follower import SNAPSHOT_BYTES_MAX
 from samcast.group.order_log import OrderLog
 from samcast.group.storage import StoreSnapshot
 from samcast.machine.ports import Effect, NodeId, Send, Warn
-from samcast.wire.group import Moved, Refusal, SnapshotReply, SnapshotRequest, Start
+from samcast.wire.group import (
+    Moved,
+    Refusal,
+    SnapshotReply,
+    SnapshotRequest,
+    Start,
+    StartReply,
+)
 from samcast.wire.order import AnyEntry, Epoch, same_rank
 
 if TYPE_CHECKING:
@@ -60,6 +69,24 @@ class Installing:
         install = self._install
         return install.length if install is not None and install.epoch == epoch else 0
 
+    def ask(self, sequencer: NodeId, epoch: Epoch, out: list[Effect]) -> None:
+        """Tell a sequencer whose log we don't have how far ours agrees with whatever it has."""
+        if self._server.may_accept() and not self.is_busy(epoch):
+            out.append(Send(sequencer, self.reply(epoch, is_started=False)))
+
+    def reply(self, epoch: Epoch, *, is_started: bool) -> StartReply:
+        """Where we stand in an install."""
+        server = self._server
+        return StartReply(
+            server.configuration.number,
+            epoch,
+            server.uuid,
+            is_started,
+            self.received(epoch),
+            server.durable_length,
+            server.log.landmarks(),
+        )
+
     def on_start(self, sender: NodeId, start: Start, out: list[Effect]) -> None:
         """One chunk of the log of a new sequencer."""
         server = self._server
@@ -67,7 +94,7 @@ class Installing:
             out.append(Send(sender, Moved(server.configuration)))
             return
         server.adopt_configuration(start.configuration, out)
-        if not server.may_accept():
+        if not server.may_accept() or not speaks_for(sender, start.epoch, out):
             return
         clash = same_rank(start.epoch, server.promised) and start.epoch != server.promised
         if start.epoch < server.promised or clash:
@@ -76,7 +103,7 @@ class Installing:
         server.election.on_sequencer_heard(start.epoch)
         is_behind = server.unknown_from or start.base > server.log.length
         if start.epoch == server.log_epoch and not is_behind:
-            out.append(Send(sender, server.start_reply(start.epoch, is_started=True)))
+            out.append(Send(sender, self.reply(start.epoch, is_started=True)))
             return
         if self.is_writing or not self._begin(sender, start, out):
             return
@@ -109,7 +136,8 @@ class Installing:
         start = self._fetching
         if start is None or reply.index != start.base or reply.offset != len(self._state):
             return
-        if not reply.data or reply.offset + len(reply.data) > reply.total:
+        end = reply.offset + len(reply.data)
+        if not reply.data or not end <= reply.total <= SNAPSHOT_BYTES_MAX:
             out.append(Warn("snapshot-range", f"{sender}: {reply.offset} of {reply.total}"))
             return
         self._state += reply.data
@@ -153,7 +181,7 @@ class Installing:
         if self.is_complete(install, start):
             self._write(install, out)
         elif len(start.entries) > skip:
-            out.append(Send(sender, self._server.start_reply(start.epoch, is_started=False)))
+            out.append(Send(sender, self.reply(start.epoch, is_started=False)))
 
     def is_complete(self, install: Install, start: Start) -> bool:
         """Only the sequencer's whole log, as it is now, makes a server whole."""
@@ -212,4 +240,4 @@ class Installing:
         server.switch_log(install)
         self._install = None
         self.is_writing = False
-        out.append(Send(install.sequencer, server.start_reply(install.epoch, is_started=True)))
+        out.append(Send(install.sequencer, self.reply(install.epoch, is_started=True)))

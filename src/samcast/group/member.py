@@ -145,12 +145,16 @@ class Member:
     # what is committed
 
     def _on_commit(self, sender: NodeId, commit: Commit, out: list[Effect]) -> None:
+        if commit.epoch[1] != sender:
+            return
         self._heard_ms = self._now_ms
-        for entry in commit.entries:
+        for entry in commit.entries[: max(0, commit.committed + 1 - commit.index_first)]:
             self._on_committed(entry)
         self._on_claim(commit.epoch, commit.committed)
 
     def _on_heartbeat(self, sender: NodeId, beat: Heartbeat, out: list[Effect]) -> None:
+        if beat.epoch[1] != sender:
+            return
         self._heard_ms = self._now_ms
         self._on_claim(beat.epoch, beat.committed)
         for group, head in beat.heads:
@@ -168,7 +172,7 @@ class Member:
 
     def _on_submit(self, sender: NodeId, submit: CommitSubmit, out: list[Effect]) -> None:
         """Overheard: not committed, but worth remembering for a claim of the same epoch."""
-        if submit.epoch < self._overheard_epoch:
+        if submit.epoch < self._overheard_epoch or submit.epoch[1] != sender:
             return
         if submit.epoch > self._overheard_epoch:
             self._overheard.clear()
@@ -193,7 +197,7 @@ class Member:
         for entry in reply.entries:
             self._on_committed(entry)
         for group, first, count in reply.gone:
-            if group == self.group:
+            if group == self.group and len(self._gone) < self._settings.member_runs_max:
                 self._gone.add(max(first, self.number_next), first + count)
 
     def _on_committed(self, entry: AnyEntry) -> None:
@@ -213,6 +217,8 @@ class Member:
 
     def _add(self, number_first: int, slots: list[Slot]) -> None:
         unit = Unit(number_first, slots)
+        if number_first < 1 or not slots or any(slot.count < 1 for slot in slots):
+            return
         self._see_head(unit.end - 1)
         if number_first < self.number_next or number_first in self._units:
             return
@@ -264,7 +270,9 @@ class Member:
             if batch.group != self.group:
                 continue
             self._keep(batch)
-            if number_first >= self.number_next and number_first not in self._known:
+            is_asked = self._settings.is_one_step or number_first in self._gone
+            is_new = number_first >= self.number_next and number_first not in self._known
+            if is_asked and is_new:
                 self._by_number[number_first] = batch
                 if len(self._by_number) > self._settings.member_runs_max:
                     del self._by_number[max(self._by_number)]

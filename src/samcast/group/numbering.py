@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from samcast.group.rows import Admission
+from samcast.limits import BATCH_MESSAGES_MAX
 from samcast.machine.ports import Channel, Effect, Multicast, NodeId, Warn
 from samcast.wire.group import (
     AbortRequest,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 Content = tuple[bytes, int, int]  # digest, count, birth
 FETCHES_PER_TICK_MAX = 64
+CONTENTS_MAX = 8  # that one id is reported with; more than one is somebody's mistake already
 PRUNED_AT_ONCE_MAX = 16  # so few are gone through whenever nothing is next; more only now and then
 Key = TypeVar("Key")
 
@@ -90,9 +92,10 @@ class Numbering:
     def on_reported(self, sender: NodeId, runs: tuple[Reported, ...], out: list[Effect]) -> None:
         """Count a data server's reports."""
         for run in runs:
-            if run.stage:
+            is_sound = 1 <= run.count <= BATCH_MESSAGES_MAX and 1 <= run.counter_first < 2**62
+            if is_sound and run.stage:
                 self._on_stage(sender, run)
-            elif run.count < 1 or run.counter_first < 1:
+            elif not is_sound:
                 out.append(Warn("report-range", f"{sender}: {run.counter_first}+{run.count}"))
             else:
                 self._on_run(sender, run)
@@ -107,6 +110,7 @@ class Numbering:
             self._pending.pop(key, None)
             return
         if self._is_ready(run):
+            self._touched[(run.group, run.sender)] = None  # its turn may have come meanwhile
             return
         is_next = admission is Admission.NUMBER
         pending = self._pending.get(key) or self._admit_run(key, is_next=is_next)
@@ -115,6 +119,8 @@ class Numbering:
         if run.confirmed_below > pending.confirmed_below:
             pending.confirmed_below = run.confirmed_below
         content = self.content_of(run)
+        if content not in pending.reporters and len(pending.reporters) >= CONTENTS_MAX:
+            return
         reporters = pending.reporters.setdefault(content, {})
         reporters[sender] = None
         if len(reporters) >= self._sequencer.configuration.k_data:
@@ -187,7 +193,10 @@ class Numbering:
         pending = self._stages.get(key) or self._admit(self._stages, key)
         if pending is None:
             return
-        reporters = pending.reporters.setdefault(self.content_of(stage), {})
+        content = self.content_of(stage)
+        if content not in pending.reporters and len(pending.reporters) >= CONTENTS_MAX:
+            return
+        reporters = pending.reporters.setdefault(content, {})
         reporters[sender] = None
         if len(reporters) >= self._sequencer.configuration.k_data:
             self._held[key] = (stage.count, stage.digest)
@@ -288,13 +297,8 @@ class Numbering:
         return SenderRemovedEntry(request.scope, request.sender) if is_there else None
 
     def _on_decision(self, request: DecisionRequest, out: list[Effect]) -> None:
-        groups = [group for group, _ in request.parts]
-        stages = sum(len(refs) for _, refs in request.parts)
-        if not groups or len(dict.fromkeys(groups)) != len(groups) or CELL in groups:
-            out.append(Warn("decision-parts", f"tx {request.tx} names groups {groups}"))
-            return
-        if not 1 <= stages <= self._settings.decision_stages_max:
-            out.append(Warn("decision-size", f"tx {request.tx} names {stages} stages"))
+        if not self._sequencer.tail.is_sound_decision(request.parts):
+            out.append(Warn("decision-parts", f"tx {request.tx}: twice, empty, or too many"))
             return
         if self._sequencer.tail.can_decide(request):
             self._decisions[request.owner] = request

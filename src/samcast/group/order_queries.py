@@ -22,7 +22,7 @@ from samcast.wire.group import (
     SnapshotRequest,
     Span,
 )
-from samcast.wire.order import AnyEntry, DecisionEntry, RunEntry
+from samcast.wire.order import CELL, AnyEntry, DecisionEntry, RunEntry
 
 if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
@@ -132,6 +132,8 @@ class OrderQueries:
         gone: list[Span] = []
         most = server.settings.entries_per_message_max
         for group, first, count in request.spans[: server.settings.spans_per_request_max]:
+            if group == CELL:
+                continue
             head = server.core.head(group)
             count = min(count, head + 1 - first)
             if first < 1 or count < 1:

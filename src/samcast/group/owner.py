@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
+from samcast.group.core import INCARNATION_MAX
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import (
     NEVER_MS,
@@ -24,6 +25,7 @@ from samcast.machine.ports import (
     Received,
     Send,
     Ticked,
+    Warn,
 )
 from samcast.machine.quorum import servers_with
 from samcast.wire.batch import Batch, make_batch
@@ -248,6 +250,11 @@ class Owner:
                 self._stop(kind, out)
 
     def _on_open_outcome(self, kind: OutcomeKind, outcome: Outcome, out: list[Effect]) -> None:
+        most = INCARNATION_MAX if kind is OutcomeKind.FENCED else 2**62
+        is_told = kind in (OutcomeKind.OPENED, OutcomeKind.FENCED)
+        if is_told and not 1 <= outcome.value < most:
+            out.append(Warn("outcome-range", f"value {outcome.value}"))
+            return
         if kind is OutcomeKind.OPENED:
             self.state = State.READY
             self.tx_next = outcome.value

@@ -283,10 +283,10 @@ class Numbered:
                 spans.append((group, first, end - first))
         return spans
 
-    def wants(self, key: BatchKey, number_first: int, digest: bytes) -> bool:
+    def wants(self, key: BatchKey, number_first: int, count: int, digest: bytes) -> bool:
         """Whether a payload fills a hole, being what must be there as far as that is known."""
         lacking = self._lacking.get(key[0])
-        if lacking is None or number_first not in lacking.ranges:
+        if lacking is None or lacking.ranges.contiguous_end(number_first) < number_first + count:
             return False
         expected = lacking.expected.get(number_first)
         return expected is None or expected == (key, digest)

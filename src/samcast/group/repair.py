@@ -112,5 +112,5 @@ class Repairs:
                 continue
             if not number_first:
                 server.take_fetched(key, batch, out)
-            elif server.numbered.wants(key, number_first, batch.digest):
+            elif server.numbered.wants(key, number_first, batch.count, batch.digest):
                 server.store_numbered(key, batch, number_first, out)

@@ -53,8 +53,9 @@ class Reports:
             self.applied = max(self.applied, self._writing.popleft()[1])
 
     def on_lost(self) -> None:
-        """A marked payload is gone from the disk."""
+        """A marked payload is gone from the disk: nothing up to any index is whole for now."""
         self.applied = self._marking = 0
+        self._writing = deque((token, 0) for token, _ in self._writing)
 
     def on_drained(self, now_ms: int, out: list[Effect]) -> None:
         """End of a turn: what is due, what is new, what is marked."""

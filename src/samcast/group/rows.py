@@ -14,6 +14,7 @@ the end; the row to evict is always the first, whatever the number of senders.
 from collections import OrderedDict
 from enum import Enum
 
+from samcast.limits import BATCH_MESSAGES_MAX
 from samcast.wire.group import Answer, AnswerKind, Asked, Span
 from samcast.wire.order import RunEntry, is_named
 
@@ -127,8 +128,8 @@ class GroupRows:
         self, sender: bytes, incarnation: int, counter_first: int, birth: int
     ) -> Admission:
         """The numbering rule."""
-        if self.is_removed:
-            return Admission.NEVER
+        if self.is_removed or birth > self.head:
+            return Admission.NEVER  # Nobody can have known a number that isn't there yet.
         row = self.row(sender)
         if row is None:
             if birth < self.admission_floor():
@@ -150,6 +151,8 @@ class GroupRows:
             entry.sender, entry.incarnation, entry.counter_first, entry.birth
         )
         if admission is not Admission.NUMBER or entry.number_first != self.head + 1:
+            return False
+        if not 1 <= entry.count <= BATCH_MESSAGES_MAX:
             return False
         row = self.row(entry.sender)
         if row is None:

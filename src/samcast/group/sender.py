@@ -13,6 +13,7 @@ from enum import Enum
 from heapq import heappop, heappush
 from typing import Any
 
+from samcast.group.core import INCARNATION_MAX
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import (
     NEVER_MS,
@@ -241,7 +242,11 @@ class Sender:
     def _on_outcome(self, outcome: Outcome, out: list[Effect]) -> None:
         if self.state is not State.OPENING or outcome.nonce != self._nonce:
             return
-        if outcome.kind == OutcomeKind.OPENED:
+        most = INCARNATION_MAX if outcome.kind is OutcomeKind.FENCED else 2**62
+        if outcome.value >= most or outcome.head >= 2**62:
+            out.append(Warn("outcome-range", f"value {outcome.value}, head {outcome.head}"))
+            return
+        if outcome.kind == OutcomeKind.OPENED and outcome.value >= 1:
             self.state = State.SENDING
             self.counter_next = outcome.value
             self._see_head(outcome.head)  # what we send is `seen` from after our OPEN on
@@ -251,7 +256,7 @@ class Sender:
             self._open_again(outcome.value + 1, 0)
         elif outcome.kind == OutcomeKind.FENCED:
             self._stop(AnswerKind.FENCED, out)
-        else:
+        elif outcome.kind != OutcomeKind.OPENED:
             self._stop(AnswerKind.REMOVED, out)
 
     def _open_again(self, incarnation: int, after: int) -> None:
@@ -352,7 +357,8 @@ class Sender:
             run = self._runs.get(answer.counter_first)
             if run is None or run.batch is None:
                 continue
-            if answer.digest != run.batch.digest:
+            end = answer.number_first + answer.count
+            if answer.digest != run.batch.digest or answer.count != run.count or end >= 2**62:
                 out.append(Warn("answer-of-other", f"counter {answer.counter_first}"))
                 continue
             self._on_answer(run, answer, out)

@@ -129,7 +129,8 @@ class Sequencer:
         if not self.counts_report(sender, report):
             out.append(Warn("report-of-other-disk", f"{sender} with uuid {report.uuid}"))
             return
-        self._applied[sender] = max(self._applied.get(sender, 0), report.applied)
+        if report.applied <= self.log.length:
+            self._applied[sender] = report.applied
         self._numbering.on_reported(sender, report.runs, out)
 
     def counts_report(self, sender: NodeId, report: DataReport) -> bool:
@@ -201,6 +202,9 @@ class Sequencer:
         if progress is None:
             return
         if reply.is_started:
+            if reply.length > self.log.length:
+                out.append(Warn("ack-of-unknown-index", f"{sender} started {reply.length}"))
+                return
             progress.is_started = True
             self._on_acked(progress, reply.length)
             self._resend(sender, progress, out)
@@ -260,7 +264,8 @@ class Sequencer:
             out.append(Warn("ack-of-unknown-index", f"{sender} acknowledged {ack.index}"))
             return
         progress.is_started = True
-        progress.snapshot = (ack.snapshot, ack.snapshot_hash)
+        if ack.snapshot <= self.committed:
+            progress.snapshot = (ack.snapshot, ack.snapshot_hash)
         self._on_acked(progress, ack.index)
         if ack.is_behind:
             self._resend(sender, progress, out)

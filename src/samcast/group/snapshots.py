@@ -44,7 +44,8 @@ class Snapshots:
         """A snapshot, ours or a peer's, is on our disk now."""
         self._note(index, state)
         for old in sorted(self._states)[:-GENERATIONS]:
-            del self._states[old]
+            if old != self._server.log.base:  # Who shares nothing with us starts from there.
+                del self._states[old]
 
     def take(self, core: Core, out: list[Effect]) -> None:
         """Write the core state as it is at its index."""

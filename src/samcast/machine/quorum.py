@@ -26,6 +26,15 @@ def check_quorums(configuration: Configuration) -> None:
         raise ConfigError(f"k_data is {k_data} but there are {n_data} data servers")
 
 
+def is_sound(configuration: Configuration) -> bool:
+    """Whether a configuration from outside could ever have been made."""
+    try:
+        check_quorums(configuration)
+    except ConfigError:
+        return False
+    return True
+
+
 def servers_with(configuration: Configuration, role: int) -> tuple[Server, ...]:
     """The servers that have a role."""
     return tuple(s for s in configuration.servers if s.roles & role)
@@ -37,8 +46,8 @@ def lists(configuration: Configuration, node: int, uuid: int, role: int) -> bool
 
 
 def newer(one: Configuration, other: Configuration) -> Configuration:
-    """The one with the higher number."""
-    return other if other.number > one.number else one
+    """The one with the higher number; never one that could not have been made."""
+    return other if other.number > one.number and is_sound(other) else one
 
 
 def kth_largest(values: Iterable[int], k: int) -> int:

@@ -37,6 +37,6 @@ def decode_payload(kind: int, payload: bytes) -> Message:
         )
     try:
         message: AnyControl = decode_control(payload)
-    except msgspec.DecodeError as error:  # ValidationError is one, too
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError("control-malformed", f"not a control message we know: {error}") from None
     return message

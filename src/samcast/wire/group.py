@@ -13,8 +13,10 @@ from samcast.wire.order import (
     Configuration,
     Digest,
     Epoch,
+    GroupName,
     Hash,
     Natural,
+    Positive,
     Record,
     SenderId,
     StageRef,
@@ -212,7 +214,7 @@ class Asked(Record, frozen=True, gc=False, array_like=True):
 class Answer(Record, frozen=True, gc=False, array_like=True):
     """What is known for certain of one run, from committed state."""
 
-    kind: Natural  # AnswerKind
+    kind: AnswerKind
     group: Natural
     sender: SenderId
     incarnation: Natural
@@ -261,9 +263,9 @@ class AbortRequest(Record, frozen=True, gc=False, array_like=True, tag=3):
 class GroupRequest(Record, frozen=True, gc=False, array_like=True, tag=4):
     """Make a group, or find it if it is there."""
 
-    name: str
-    lifetime: Natural
-    senders_max: Natural
+    name: GroupName
+    lifetime: Positive
+    senders_max: Positive
 
 
 class GroupRemovalRequest(Record, frozen=True, gc=False, array_like=True, tag=5):
@@ -301,7 +303,7 @@ class Outcome(Control, frozen=True, gc=False, array_like=True, tag=17):
     """Commit server -> client: what became of a proposal, from committed state."""
 
     nonce: Natural
-    kind: Natural  # OutcomeKind
+    kind: OutcomeKind
     value: Natural = 0  # OPENED: next counter; GROUP: its id
     runs: tuple[tuple[Natural, Natural, Natural, Digest], ...] = ()  # OPENED: last runs kept
     spans: tuple[Span, ...] = ()  # DECIDED: the numbers

@@ -12,6 +12,8 @@ from msgspec import Meta
 
 # Ranges and lengths are part of the types: the decoder turns nonsense away before a role sees it.
 Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
 SenderId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Digest = Annotated[bytes, Meta(min_length=16, max_length=32)]
 Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -118,9 +120,9 @@ class GroupEntry(Entry, frozen=True, gc=False, array_like=True, tag=6):
     """A group is made; from here on it has numbers."""
 
     group: Natural
-    name: str
-    lifetime: Natural
-    senders_max: Natural
+    name: GroupName
+    lifetime: Positive
+    senders_max: Positive
 
 
 class GroupRemovedEntry(Entry, frozen=True, gc=False, array_like=True, tag=7):
