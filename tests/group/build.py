@@ -16,8 +16,12 @@ from samcast.group.storage import (
     DataRecovery,
     DropBatch,
     OrderRecovery,
+    RewriteOrder,
     SendStored,
     StoreBatch,
+    StoreOrder,
+    StoreSnapshot,
+    StoreVote,
 )
 from samcast.machine.ports import (
     Channel,
@@ -66,6 +70,7 @@ from samcast.wire.order import (
     named_sender,
     unnamed_sender,
 )
+from samcast.wire.records import AnyRecord, VoteRecord, decode_record, decode_vote
 
 SETTINGS = GroupSettings()
 CONFIGURATION = Configuration(
@@ -425,3 +430,45 @@ def promise(server: CommitServer, epoch: Epoch) -> Promise:
     effects = settle(server, [Received(epoch[1], seal)])
     (made,) = [m for m in sent(effects, epoch[1]) if isinstance(m, Promise)]
     return made
+
+
+class OrderDisk:
+    """What a commit server's disk would give back: stores are durable once it is synced."""
+
+    def __init__(self, uuid: int) -> None:
+        self._uuid = uuid
+        self._vote: VoteRecord | None = None
+        self._records: list[AnyRecord] = []
+        self._snapshots: dict[int, bytes] = {}
+        self._waiting: list[Store] = []
+
+    def take(self, effects: Iterable[Effect]) -> list[Effect]:
+        """Write what a step asks for, without a sync."""
+        kept = list(effects)
+        self._waiting += only(Store, kept)
+        return kept
+
+    def sync(self) -> Stored:
+        """Make it durable; the event to tell the server."""
+        token = max(store.token for store in self._waiting)
+        for store in self._waiting:
+            if isinstance(store, StoreOrder):
+                self._records += [decode_record(record) for record in store.records]
+            elif isinstance(store, RewriteOrder):
+                self._records = [decode_record(record) for record in store.records]
+            elif isinstance(store, StoreVote):
+                self._vote = decode_vote(store.record)
+            elif isinstance(store, StoreSnapshot):
+                self._snapshots[store.index] = store.state
+        self._waiting.clear()
+        return Stored(token)
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def recovery(self, *, is_rotten: bool = False) -> OrderRecovery:
+        """As after a crash: what isn't synced is gone."""
+        newest = sorted(self._snapshots)[-2:]
+        states = [self._snapshots[index] for index in newest]
+        return OrderRecovery(self._uuid, self._vote, list(self._records), is_rotten, states)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from samcast.machine.ports import Received
 from samcast.wire.batch import Batch
 from samcast.wire.order import AnyEntry
-from tests.group.build import ack, batch, led_cell, report, submitted
+from tests.group.build import batch, led_cell, report, submitted
 
 CROWD = [batch(1, 1 + n % 3, sender=bytes([2 * n]) + bytes(15)) for n in range(1, 8)]
 OTHERS = [batch(1, sender=of.sender, text="other") for of in CROWD[:3]]
@@ -25,7 +25,6 @@ def test_the_grouping_of_reports_never_changes_which_sender_gets_which_number(
 ) -> None:
     one, many = (led_cell(with_data=False).leader for _ in range(2))
     events: list[Received] = [report(one, node, *runs) for node, runs in steps]
-    events += [ack(one, 2, 2)] * len(events)
     apart: list[AnyEntry] = []
     for event in events:
         apart += submitted(one.step([event]))

@@ -6,6 +6,8 @@ import pytest
 
 from samcast.sim.checkers import (
     Agreement,
+    Bounded,
+    Collection,
     CommittedOnly,
     Copies,
     Durable,
@@ -140,6 +142,17 @@ def test_half_a_transaction_breaks_atomicity(facts: Facts) -> None:
     broken("T", lambda: transactions.on_seen((b"tx", 1), b"2", 2))
     transactions.on_seen((b"tx", 1), b"1", 2)
     transactions.check_whole()
+
+
+def test_giving_up_what_is_numbered_breaks_collection(facts: Facts) -> None:
+    Collection(facts).on_dropped("d", KEY)
+    facts.number_of_run[KEY] = 1
+    broken("G", lambda: Collection(facts).on_dropped("d", KEY))
+
+
+def test_more_than_the_limit_breaks_the_bound() -> None:
+    Bounded().on_size("d", "runs", 3, 3)
+    broken("R", lambda: Bounded().on_size("d", "runs", 4, 3))
 
 
 def test_a_confirmed_message_that_is_lost_or_changed_breaks_durability(facts: Facts) -> None:

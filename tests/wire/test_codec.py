@@ -17,6 +17,7 @@ from samcast.wire.group import (
     Head,
     Heartbeat,
     Outcome,
+    OutcomeKind,
     Promise,
     Propose,
     decode_control,
@@ -72,7 +73,7 @@ def test_a_batch_is_read_back_as_it_was_said() -> None:
 def test_a_control_message_of_an_older_version_lacks_its_last_fields_and_is_read() -> None:
     request = (3, OWNER, 1, 7)  # tag of AbortRequest, owner, incarnation, tx
     assert decode(control_frame(16, 5, request)) == Propose(5, AbortRequest(OWNER, 1, 7), 0)
-    assert decode(control_frame(17, 5, 8)) == Outcome(5, 8)
+    assert decode(control_frame(17, 5, 8)) == Outcome(5, OutcomeKind.DONE)
 
 
 def test_a_control_message_of_a_newer_version_has_fields_that_are_passed_over() -> None:

@@ -142,6 +142,10 @@ class Member:
             return max(self._ask_due_ms, self._now_ms + 1)
         return max(self._ask_due_ms, self._heard_ms + 2 * self._settings.suspect_ms)
 
+    def load(self) -> tuple[int, int]:
+        """How many runs it keeps that it can't deliver yet, and how many it may keep."""
+        return len(self._units), self._settings.member_runs_max
+
     # what is committed
 
     def _on_commit(self, sender: NodeId, commit: Commit, out: list[Effect]) -> None:

@@ -260,6 +260,25 @@ class Transactions:
                 raise Violation("T", f"transaction {tx} took effect in part: {list(parts)}")
 
 
+class Collection:
+    """G: nothing is given up that was numbered."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def on_dropped(self, who: str, key: BatchKey) -> None:
+        if key in self._facts.number_of_run:
+            raise Violation("G", f"{who} dropped {key}, which is committed")
+
+
+class Bounded:
+    """R: whatever roles keep stays within the limits that their settings give."""
+
+    def on_size(self, who: str, what: str, size: int, most: int) -> None:
+        if size > most:
+            raise Violation("R", f"{who} keeps {size} {what}, {most} is the limit")
+
+
 class Durable:
     """D: whatever was confirmed is delivered, under the number that its sender was told."""
 

@@ -111,6 +111,10 @@ class SenderApp:
             return
         self.attempt = cluster.next_attempt()
         self._is_twin = bool(twin_of)
+        if twin_of:  # It may take the counters of what its former self has under way.
+            facts = cluster.judge.facts
+            lost = [(self.key, i) for i in range(1, self.place + 1)]
+            facts.given_up.update(dict.fromkeys(i for i in lost if i not in facts.confirmed))
         if not self.is_named and self.process.boots:
             self.place = 0
             kind = "twin" if twin_of else self._name

@@ -3,7 +3,8 @@ senders.
 
 Times differ from machine to machine and from minute to minute, so the figure that counts is a
 ratio: the cost at the largest size over the cost at the smallest, both taken in turn in the same
-rounds of one process. `docs/costs.md` has the tables; no test asserts a time.
+rounds of one process. What counts is the processor's time, so that a machine that others use, too, gives the
+same. `docs/costs.md` has the tables; no test asserts a time.
 """
 
 import argparse
@@ -223,13 +224,15 @@ def row_of(case: Case, runs_per_step: int, readings: list[list[tuple[Watch, int]
 
 def measure_once(plan: Plan) -> list[Once]:
     """Snapshots and elections go over all rows; how long does that take?"""
-    snapshots, copies = Once("core snapshot", []), Once("core copy of a new sequencer", [])
+    snapshot, copy = Once("core snapshot", []), Once("core copy of a new sequencer", [])
+    collection = Once("full garbage collection of a core", [])
     for size in plan.sizes:
         load = CoreLoad(Flow(size, 0))
         pass_through(load, size)
-        snapshots.milliseconds.append(milliseconds(load.core.encode, plan))
-        copies.milliseconds.append(milliseconds(load.core.copy, plan))
-    return [snapshots, copies]
+        snapshot.milliseconds.append(milliseconds(load.core.encode, plan))
+        copy.milliseconds.append(milliseconds(load.core.copy, plan))
+        collection.milliseconds.append(milliseconds(gc.collect, plan))
+    return [snapshot, copy, collection]
 
 
 def milliseconds(call: Callable[[], object], plan: Plan) -> float:

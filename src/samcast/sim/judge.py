@@ -9,6 +9,8 @@ from samcast.group.storage import DataRecovery, DropBatch, StoreBatch, StoreSnap
 from samcast.machine.ports import Effect, Role, Store
 from samcast.sim.checkers import (
     Agreement,
+    Bounded,
+    Collection,
     CommittedOnly,
     Copies,
     Durable,
@@ -49,6 +51,8 @@ class Judge:
         self.monotone = Monotone()
         self.transactions = Transactions(self.facts)
         self.durable = Durable(self.facts)
+        self.collection = Collection(self.facts)
+        self.bounded = Bounded()
         self._claimed: dict[Epoch, int] = {}
         self._folded: dict[tuple[int, int, str], bytes] = {}
         self._storing: dict[int, list[tuple[int, StoreBatch]]] = {}
@@ -70,6 +74,11 @@ class Judge:
         elif isinstance(role, DataServer):
             core = role.follower.core
             self._on_folded(process, "data", core.index, core.hash)
+            limits = role.settings
+            most = limits.held_runs_max + limits.held_runs_reserve
+            self.bounded.on_size(process.name, "unnumbered runs", len(role.unnumbered), most)
+        elif isinstance(role, Member):
+            self.bounded.on_size(process.name, "undelivered runs", *role.load())
 
     def _on_commit_server(self, process: Process, role: CommitServer) -> None:
         sequencer = role.sequencer
@@ -175,8 +184,7 @@ class Judge:
     def on_dropped(self, process: Process, effect: DropBatch) -> None:
         """A data server gave a payload up of its own will."""
         assert process.disk is not None
-        if effect.key in self.facts.number_of_run:
-            raise Violation("G", f"{process.name} dropped {effect.key}, which is committed")
+        self.collection.on_dropped(process.name, effect.key)
         for (key, _), disks in self.facts.payloads.items():
             if key == effect.key:
                 disks.pop(process.disk.uuid, None)
