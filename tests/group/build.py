@@ -250,6 +250,48 @@ def data_server(
     return DataServer(node, configuration, settings, recovery)
 
 
+class OrderDisk:
+    """What a commit server's disk would give back: stores are durable once it is synced."""
+
+    def __init__(self, uuid: int) -> None:
+        self._uuid = uuid
+        self._vote: VoteRecord | None = None
+        self._records: list[AnyRecord] = []
+        self._snapshots: dict[int, bytes] = {}
+        self._waiting: list[Store] = []
+
+    def take(self, effects: Iterable[Effect]) -> list[Effect]:
+        """Write what a step asks for, without a sync."""
+        kept = list(effects)
+        self._waiting += only(Store, kept)
+        return kept
+
+    def sync(self, token: int = 2**62) -> Stored:
+        """Make what was written, up to a token, durable; the event to tell the server."""
+        done = [store for store in self._waiting if store.token <= token]
+        self._waiting = [store for store in self._waiting if store.token > token]
+        for store in done:
+            if isinstance(store, StoreOrder):
+                self._records += [decode_record(record) for record in store.records]
+            elif isinstance(store, RewriteOrder):
+                self._records = [decode_record(record) for record in store.records]
+            elif isinstance(store, StoreVote):
+                self._vote = decode_vote(store.record)
+            elif isinstance(store, StoreSnapshot):
+                self._snapshots[store.index] = store.state
+        return Stored(max(store.token for store in done))
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def recovery(self, *, is_rotten: bool = False) -> OrderRecovery:
+        """As after a crash: what isn't synced is gone."""
+        newest = sorted(self._snapshots)[-2:]
+        states = [self._snapshots[index] for index in newest]
+        return OrderRecovery(self._uuid, self._vote, list(self._records), is_rotten, states)
+
+
 class Cell:
     """Commit and data servers, and whoever else a test adds, in one thread."""
 
@@ -264,6 +306,7 @@ class Cell:
         self.down: dict[NodeId, None] = {}
         self.seen: list[tuple[NodeId, Effect]] = []
         self.payloads: dict[tuple[NodeId, BatchKey], bytes] = {}
+        self.disks: dict[NodeId, OrderDisk] = {}  # of commit servers
         self.commit: dict[NodeId, CommitServer] = {}
         self.data: dict[NodeId, DataServer] = {}
         self._roles: list[tuple[NodeId, Role]] = []
@@ -272,6 +315,7 @@ class Cell:
             node = server.node
             if server.roles & ROLE_COMMIT:
                 recovery = OrderRecovery(server.uuid)
+                self.disks[node] = OrderDisk(server.uuid)
                 self.commit[node] = commit_server(
                     node, configuration=configuration, settings=settings, recovery=recovery
                 )
@@ -332,6 +376,8 @@ class Cell:
     def _drain(self) -> None:
         while self._inbox:
             node, role, event = self._inbox.popleft()
+            if isinstance(role, CommitServer) and isinstance(event, Stored):
+                self.disks[node].sync(event.token)
             self._step(node, role, [event])
 
     def _step(self, node: NodeId, role: Role, events: list[Event]) -> None:
@@ -353,6 +399,8 @@ class Cell:
                 found = tuple((n, self.payloads[(node, key)]) for n, key in effect.batches)
                 self._post(effect.to, node, Repair(found))
         stores = only(Store, effects)
+        if isinstance(role, CommitServer):
+            self.disks[node].take(stores)
         if stores:
             self._inbox.append((node, role, Stored(max(store.token for store in stores))))
 
@@ -430,45 +478,3 @@ def promise(server: CommitServer, epoch: Epoch) -> Promise:
     effects = settle(server, [Received(epoch[1], seal)])
     (made,) = [m for m in sent(effects, epoch[1]) if isinstance(m, Promise)]
     return made
-
-
-class OrderDisk:
-    """What a commit server's disk would give back: stores are durable once it is synced."""
-
-    def __init__(self, uuid: int) -> None:
-        self._uuid = uuid
-        self._vote: VoteRecord | None = None
-        self._records: list[AnyRecord] = []
-        self._snapshots: dict[int, bytes] = {}
-        self._waiting: list[Store] = []
-
-    def take(self, effects: Iterable[Effect]) -> list[Effect]:
-        """Write what a step asks for, without a sync."""
-        kept = list(effects)
-        self._waiting += only(Store, kept)
-        return kept
-
-    def sync(self) -> Stored:
-        """Make it durable; the event to tell the server."""
-        token = max(store.token for store in self._waiting)
-        for store in self._waiting:
-            if isinstance(store, StoreOrder):
-                self._records += [decode_record(record) for record in store.records]
-            elif isinstance(store, RewriteOrder):
-                self._records = [decode_record(record) for record in store.records]
-            elif isinstance(store, StoreVote):
-                self._vote = decode_vote(store.record)
-            elif isinstance(store, StoreSnapshot):
-                self._snapshots[store.index] = store.state
-        self._waiting.clear()
-        return Stored(token)
-
-    @property
-    def is_waiting(self) -> bool:
-        return bool(self._waiting)
-
-    def recovery(self, *, is_rotten: bool = False) -> OrderRecovery:
-        """As after a crash: what isn't synced is gone."""
-        newest = sorted(self._snapshots)[-2:]
-        states = [self._snapshots[index] for index in newest]
-        return OrderRecovery(self._uuid, self._vote, list(self._records), is_rotten, states)

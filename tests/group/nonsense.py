@@ -71,9 +71,8 @@ class Hints:
             "log_epoch": self.epochs,
             "uuid": [101, 102, 103, 0, LAST],
             "nonce": self.nonces,
-            "kind": [*range(11), LAST],
             "configuration": [1, 1, 1, 0, 2, LAST],
-            "name": ["orders", "", "other"],
+            "name": ["orders", "other"],
             "group": [1, 1, 1, 0, 2, 9, LAST],
             "scope": [1, 1, 0, 2, LAST],
             "incarnation": [1, 1, 1, 0, 2, 2**32, LAST],
@@ -105,7 +104,9 @@ def values(kind: Any, hints: Hints) -> SearchStrategy[Any]:
         case msgspec.inspect.BoolType():
             return st.booleans()
         case msgspec.inspect.StrType():
-            return st.sampled_from(["orders", "", "x" * 100])
+            return st.sampled_from(["orders", "x" * 100])
+        case msgspec.inspect.EnumType(cls=cls):
+            return st.sampled_from(list(cls))
         case msgspec.inspect.BytesType():
             return st.sampled_from(hints.bytes_of(kind))
         case msgspec.inspect.TupleType(item_types=items):

@@ -34,6 +34,7 @@ from tests.group.build import (
     OWNER,
     Cell,
     Draws,
+    OrderDisk,
     batch,
     columns,
     commit_server,
@@ -64,6 +65,7 @@ EPOCH: Epoch = (1, 1, 5)
 class Subject(NamedTuple):
     role: Role
     hints: Hints
+    disk: OrderDisk | None = None
 
 
 def busy_cell(settings: GroupSettings = TINY) -> Cell:
@@ -94,12 +96,12 @@ def hints_of(cell: Cell) -> Hints:
 
 def leading() -> Subject:
     cell = busy_cell()
-    return Subject(cell.leader, hints_of(cell))
+    return Subject(cell.leader, hints_of(cell), cell.disks[1])
 
 
 def following() -> Subject:
     cell = busy_cell()
-    return Subject(cell.commit[2], hints_of(cell))
+    return Subject(cell.commit[2], hints_of(cell), cell.disks[2])
 
 
 def following_with_an_uncommitted_end() -> Subject:
@@ -107,11 +109,11 @@ def following_with_an_uncommitted_end() -> Subject:
     hints = hints_of(cell)
     cell.down.update({2: None, 3: None})
     cell.propose(OpenRequest(GROUP, NAMED, 2, 0, 0, 8))
-    return Subject(cell.leader, hints)
+    return Subject(cell.leader, hints, cell.disks[1])
 
 
 def fresh_commit_server() -> Subject:
-    return Subject(commit_server(settings=TINY), Hints())
+    return Subject(commit_server(settings=TINY), Hints(), OrderDisk(101))
 
 
 def learner() -> Subject:

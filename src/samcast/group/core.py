@@ -175,7 +175,8 @@ class Core:
             return False
         if len(refs) > self._settings.decision_stages_max:
             return False
-        if len(dict.fromkeys(ref.stage for ref in refs)) != len(refs):
+        names = [(group, ref.stage) for group, stages in parts for ref in stages]
+        if len(dict.fromkeys(names)) != len(names):
             return False
         return all(ref.stage >= 1 and 1 <= ref.count <= BATCH_MESSAGES_MAX for ref in refs)
 

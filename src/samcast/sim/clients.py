@@ -145,8 +145,10 @@ class SenderApp:
 
     @property
     def is_idle(self) -> bool:
-        """Everything wanted has an outcome."""
-        return self.is_over or (self.is_open and self.place >= self.goal and not self._tokens)
+        """Everything wanted has an outcome; nothing is promised to who reuses an id."""
+        if self.is_over or self._is_twin:
+            return True
+        return self.is_open and self.place >= self.goal and not self._tokens
 
     def want(self, count: int) -> None:
         """Send so many messages more."""

@@ -1,10 +1,9 @@
-"""What a run costs each role, and whether that grows with what is outstanding or with the
-senders.
+"""What a run costs each role, and whether that grows with what is outstanding or with the senders.
 
 Times differ from machine to machine and from minute to minute, so the figure that counts is a
 ratio: the cost at the largest size over the cost at the smallest, both taken in turn in the same
-rounds of one process. What counts is the processor's time, so that a machine that others use, too, gives the
-same. `docs/costs.md` has the tables; no test asserts a time.
+rounds of one process. A step's cost is the processor's time that it takes, whoever else uses the
+machine meanwhile. `docs/costs.md` has the tables; no test asserts a time.
 """
 
 import argparse
