@@ -391,18 +391,23 @@ class Cell:
             elif isinstance(effect, Multicast):
                 for target in self._reached_by(effect.channel):
                     self._post(target, node, effect.message)
-            elif isinstance(effect, StoreBatch):
-                self.payloads[(node, effect.key)] = effect.payload
-            elif isinstance(effect, DropBatch):
-                self.payloads.pop((node, effect.key), None)
-            elif isinstance(effect, SendStored):
-                found = tuple((n, self.payloads[(node, key)]) for n, key in effect.batches)
-                self._post(effect.to, node, Repair(found))
+            else:
+                self._keep(node, effect)
         stores = only(Store, effects)
         if isinstance(role, CommitServer):
             self.disks[node].take(stores)
         if stores:
             self._inbox.append((node, role, Stored(max(store.token for store in stores))))
+
+    def _keep(self, node: NodeId, effect: Effect) -> None:
+        """What a data server does with its disk."""
+        if isinstance(effect, StoreBatch):
+            self.payloads[(node, effect.key)] = effect.payload
+        elif isinstance(effect, DropBatch):
+            self.payloads.pop((node, effect.key), None)
+        elif isinstance(effect, SendStored):
+            found = tuple((n, self.payloads[(node, key)]) for n, key in effect.batches)
+            self._post(effect.to, node, Repair(found))
 
     def _reached_by(self, channel: Channel) -> list[NodeId]:
         if channel is Channel.COMMIT:

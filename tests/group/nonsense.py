@@ -99,8 +99,8 @@ class Hints:
 def values(kind: Any, hints: Hints) -> SearchStrategy[Any]:
     """Values of one type, as `msgspec` describes it."""
     match kind:
-        case msgspec.inspect.IntType():
-            return st.sampled_from(NUMBERS)
+        case msgspec.inspect.IntType(ge=least):
+            return st.sampled_from([number for number in NUMBERS if number >= (least or 0)])
         case msgspec.inspect.BoolType():
             return st.booleans()
         case msgspec.inspect.StrType():
@@ -143,9 +143,14 @@ def of_kind(kind: type[Control], hints: Hints) -> SearchStrategy[Control]:
 
 
 def arrivals(kinds: tuple[type, ...], hints: Hints) -> SearchStrategy[Received]:
-    """Messages from listed servers, from a node that is none, and from ourselves."""
+    """Messages from whoever may send them, from other servers, and from a node that is none."""
     controls = [of_kind(kind, hints) for kind in kinds if issubclass(kind, Control)]
     batches = [st.sampled_from(BATCHES)] if Batch in kinds else []
-    return st.builds(
-        Received, st.sampled_from([1, 2, 3, 99, CLIENT]), st.one_of(*controls, *batches)
-    )
+    senders = st.sampled_from([0, 0, 0, 1, 2, 3, 99, CLIENT])
+    return st.builds(received, senders, st.one_of(*controls, *batches))
+
+
+def received(sender: int, message: Control | Batch) -> Received:
+    """From this node; 0 is the sequencer of the epoch that the message names, if it names one."""
+    epoch: Epoch = getattr(message, "epoch", (0, 1, 0))
+    return Received(sender or epoch[1], message)

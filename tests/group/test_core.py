@@ -57,8 +57,8 @@ def folded(*entries: AnyEntry) -> Core:
     return core
 
 
-def stages(*counts: int) -> tuple[StageRef, ...]:
-    return tuple(StageRef(at, count, bytes([at] * 16)) for at, count in enumerate(counts, 1))
+def stages(*counts: int, first: int = 1) -> tuple[StageRef, ...]:
+    return tuple(StageRef(at, count, bytes([at] * 16)) for at, count in enumerate(counts, first))
 
 
 def decision(tx: int = 1, number_first: int = 1, *, incarnation: int = 1) -> DecisionEntry:
@@ -196,10 +196,11 @@ def test_an_open_in_a_removed_group_is_refused() -> None:
 def test_a_decision_takes_the_numbers_of_all_its_stages_at_once() -> None:
     second = GroupEntry(GROUP + 1, "second", 2**30, 10)
     core = folded(second, OPEN_OWNER, run_entry(batch(1), 1))
-    parts = (Part(GROUP, 2, stages(2, 3)), Part(GROUP + 1, 1, stages(4)))
+    more = stages(4, first=3)
+    parts = (Part(GROUP, 2, stages(2, 3)), Part(GROUP + 1, 1, more))
     assert core.apply(DecisionEntry(OWNER, 1, 1, parts))
     assert (core.head(GROUP), core.head(GROUP + 1)) == (6, 4)
-    asked = DecisionRequest(OWNER, 1, 1, ((GROUP, stages(2, 3)), (GROUP + 1, stages(4))))
+    asked = DecisionRequest(OWNER, 1, 1, ((GROUP, stages(2, 3)), (GROUP + 1, more)))
     spans = ((GROUP, 2, 5), (GROUP + 1, 1, 4))
     assert core.outcome(3, asked) == Outcome(3, OutcomeKind.DECIDED, 0, (), spans)
 
@@ -221,7 +222,13 @@ def test_a_transaction_is_decided_once() -> None:
         DecisionEntry(NAMED, 1, 1, (Part(GROUP, 1, stages(1)),)),  # an owner that never opened
         DecisionEntry(OWNER, 1, 1, (Part(9, 1, stages(1)),)),
         DecisionEntry(OWNER, 1, 1, (Part(CELL, 1, stages(1)),)),
-        DecisionEntry(OWNER, 1, 1, (Part(GROUP, 1, stages(1)), Part(9, 1, stages(1)))),
+        DecisionEntry(OWNER, 1, 1, (Part(GROUP, 1, stages(1)), Part(9, 1, stages(1, first=2)))),
+        DecisionEntry(OWNER, 1, 1, (Part(GROUP, 1, stages(1)), Part(GROUP, 2, stages(1, first=2)))),
+        DecisionEntry(OWNER, 1, 1, (Part(GROUP, 1, stages(1) * 2),)),  # a stage twice
+        DecisionEntry(OWNER, 1, 1, (Part(GROUP, 1, stages(1, 0)),)),  # a stage of nothing
+        DecisionEntry(OWNER, 1, 1, (Part(GROUP, 1, ()),)),
+        DecisionEntry(OWNER, 1, 1, (Part(GROUP, 1, stages(2**62)),)),
+        DecisionEntry(OWNER, 1, 1, ()),
     ],
 )
 def test_a_decision_that_breaks_a_rule_is_a_no_op_in_every_group(refused: DecisionEntry) -> None:
@@ -268,7 +275,7 @@ def test_numbers_of_old_decisions_are_forgotten_but_not_that_they_happened() -> 
     core = folded(OPEN_OWNER)
     for tx in range(1, 5):
         assert core.apply(decision(tx, 1 + 5 * (tx - 1)))
-    old = DecisionRequest(OWNER, 1, 1, ())
+    old = DecisionRequest(OWNER, 1, 1, ((GROUP, stages(2, 3)),))
     assert core.outcome(1, old) == Outcome(1, OutcomeKind.CONFIRMED)
 
 

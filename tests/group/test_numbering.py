@@ -17,6 +17,8 @@ from samcast.wire.group import (
     GroupRequest,
     Join,
     OpenRequest,
+    Outcome,
+    OutcomeKind,
     Propose,
     SenderRemovalRequest,
 )
@@ -32,6 +34,7 @@ from samcast.wire.order import (
     Part,
     RunEntry,
     SenderRemovedEntry,
+    StageRef,
 )
 from tests.group.build import (
     ANN,
@@ -113,9 +116,17 @@ def test_one_report_names_many_runs_and_so_does_one_submit() -> None:
 )
 def test_reports_of_different_content_do_not_add_up(other: Batch) -> None:
     server = leader()
+    assert both(server, batch(1, sender=BOB)) != []
     events = [report(server, 1, batch(1)), report(server, 2, other)]
     assert numbered(server, *events) == []
-    assert numbered(server, report(server, 3, other)) == [run_entry(other, 1)]
+    assert numbered(server, report(server, 3, other)) == [run_entry(other, 2)]
+
+
+@pytest.mark.req("GRP-19")
+def test_a_run_that_knows_a_number_which_is_not_there_yet_is_not_numbered() -> None:
+    server = leader()
+    assert both(server, batch(1, birth=1)) == []
+    assert both(server, batch(1, birth=0)) != []
 
 
 @pytest.mark.req("GRP-03")
@@ -344,23 +355,25 @@ def test_an_abort_that_comes_first_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "code"),
+    "parts",
     [
-        ((), "decision-parts"),
-        (((CELL, ()),), "decision-parts"),
-        (((GROUP, ()), (GROUP, ())), "decision-parts"),
-        (((GROUP, ()),), "decision-size"),
-        (((GROUP, tuple(map(stage_ref, STAGES)) * 600),), "decision-size"),
+        (),
+        ((CELL, (stage_ref(STAGES[0]),)),),
+        ((GROUP, (stage_ref(STAGES[0]),)), (GROUP, (stage_ref(STAGES[1]),))),
+        ((GROUP, ()),),
+        ((GROUP, (stage_ref(STAGES[0]),) * 2),),
+        ((GROUP, tuple(StageRef(n, 1, bytes(16)) for n in range(1, 1026))),),
     ],
+    ids=["nothing", "cell", "group twice", "empty", "stage twice", "too many"],
 )
-def test_a_decision_that_makes_no_sense_is_turned_away_with_a_code(
-    parts: tuple[tuple[int, tuple[object, ...]], ...], code: str
+def test_a_decision_that_makes_no_sense_is_refused_and_not_ordered(
+    parts: tuple[tuple[int, tuple[StageRef, ...]], ...],
 ) -> None:
     server = opened()
-    before = server.log.length
+    both(server, *STAGES)
     effects = server.step([propose(msgspec.structs.replace(DECISION, parts=parts))])
-    assert code in codes(effects)
-    assert server.log.length == before
+    assert sent(effects, CLIENT) == [Outcome(1, OutcomeKind.REFUSED)]
+    assert submitted(effects) == []
 
 
 # The stop-sign.

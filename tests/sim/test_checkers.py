@@ -151,8 +151,10 @@ def test_giving_up_what_is_numbered_breaks_collection(facts: Facts) -> None:
 
 
 def test_more_than_the_limit_breaks_the_bound() -> None:
-    Bounded().on_size("d", "runs", 3, 3)
-    broken("R", lambda: Bounded().on_size("d", "runs", 4, 3))
+    bounded = Bounded()
+    bounded.on_size("d", 1, "runs", 5, 3)  # what a disk gave back
+    bounded.on_size("d", 1, "runs", 4, 3)
+    broken("R", lambda: bounded.on_size("d", 1, "runs", 5, 3))
 
 
 def test_a_confirmed_message_that_is_lost_or_changed_breaks_durability(facts: Facts) -> None:

@@ -272,10 +272,18 @@ class Collection:
 
 
 class Bounded:
-    """R: whatever roles keep stays within the limits that their settings give."""
+    """R: whatever roles keep never grows beyond the limits that their settings give.
 
-    def on_size(self, who: str, what: str, size: int, most: int) -> None:
-        if size > most:
+    A disk may give back more than that at a start: what was numbered meanwhile is among it.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[str, int], int] = {}
+
+    def on_size(self, who: str, life: int, what: str, size: int, most: int) -> None:
+        before = self._sizes.setdefault((who, life), size)
+        self._sizes[(who, life)] = size
+        if size > max(most, before):
             raise Violation("R", f"{who} keeps {size} {what}, {most} is the limit")
 
 

@@ -76,9 +76,10 @@ class Judge:
             self._on_folded(process, "data", core.index, core.hash)
             limits = role.settings
             most = limits.held_runs_max + limits.held_runs_reserve
-            self.bounded.on_size(process.name, "unnumbered runs", len(role.unnumbered), most)
+            held = len(role.unnumbered)
+            self.bounded.on_size(process.name, process.life, "unnumbered runs", held, most)
         elif isinstance(role, Member):
-            self.bounded.on_size(process.name, "undelivered runs", *role.load())
+            self.bounded.on_size(process.name, process.life, "undelivered runs", *role.load())
 
     def _on_commit_server(self, process: Process, role: CommitServer) -> None:
         sequencer = role.sequencer
