@@ -99,6 +99,7 @@ class Numbering:
                 out.append(Warn("report-range", f"{sender}: {run.counter_first}+{run.count}"))
             else:
                 self._on_run(sender, run)
+        self.number_ready()
 
     def _on_run(self, sender: NodeId, run: Reported) -> None:
         tail = self._sequencer.tail
@@ -207,8 +208,9 @@ class Numbering:
 
     # appending
 
-    def on_drained(self, out: list[Effect]) -> None:
-        """Number everything that is next in line."""
+    def number_ready(self) -> None:
+        """Number all that is next in line: after each event, so that the order of events decides
+        and not how they were grouped into turns; and when there is room again."""
         sequencer = self._sequencer
         if sequencer.is_stopped:
             return
@@ -273,6 +275,7 @@ class Numbering:
             self._sequencer.append(entry)
         if type(request) is OpenRequest:
             self._touched[(request.scope, request.sender)] = None
+        self.number_ready()
 
     def _entry_for(self, request: AnyRequest) -> AnyEntry | None:
         tail = self._sequencer.tail

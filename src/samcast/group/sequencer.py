@@ -158,7 +158,7 @@ class Sequencer:
 
     def on_drained(self, out: list[Effect]) -> None:
         """End of a turn: number, submit, commit, and keep everybody informed."""
-        self._numbering.on_drained(out)
+        self._numbering.number_ready()
         self._propose_truncation()
         self._submit_new(out)
         self._announce(out)
