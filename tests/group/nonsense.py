@@ -1,15 +1,15 @@
-"""Messages that make no sense: strategies for every control message, read off its own types.
+"""Messages that make no sense: every kind of control message, made from its own types.
 
 Values come from small pools, most of them close to what the role under test really holds, so that
 nonsense gets past the first look: the right epoch with an impossible index, a listed disk with a
 count near 2**63, two contents for one id.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 
 from samcast.machine.ports import Received
 from samcast.wire.batch import Batch, encode_batch
@@ -19,6 +19,7 @@ from tests.group.build import ANN, BOB, CLIENT, CONFIGURATION, NAMED, OWNER, bat
 
 LAST = 2**63 - 1  # the largest number that a decoder lets in
 NUMBERS = [0, 1, 2, 3, 4, 5, 7, 40, 1000, 2**32, 2**62, LAST - 1, LAST]
+Pick = Callable[[Sequence[Any]], Any]
 KINDS: tuple[type[Control], ...] = AnyControl.__args__
 EPOCHS_OF_NOBODY: list[Epoch] = [
     EPOCH_NONE,
@@ -96,61 +97,65 @@ class Hints:
                 return self.blobs
 
 
-def values(kind: Any, hints: Hints) -> SearchStrategy[Any]:
-    """Values of one type, as `msgspec` describes it."""
+# One value after the other, each picked by whoever wants them: hypothesis, or a seed.
+
+
+def made(kind: Any, hints: Hints, pick: Pick) -> Any:
+    """A value of one type, as `msgspec` describes it."""
     match kind:
         case msgspec.inspect.IntType(ge=least):
-            return st.sampled_from([number for number in NUMBERS if number >= (least or 0)])
+            return pick(NUMBERS[1:] if least else NUMBERS)
         case msgspec.inspect.BoolType():
-            return st.booleans()
+            return pick([False, True])
         case msgspec.inspect.StrType():
-            return st.sampled_from(["orders", "x" * 100])
+            return pick(["orders", "x" * 100])
         case msgspec.inspect.EnumType(cls=cls):
-            return st.sampled_from(list(cls))
+            return pick(list(cls))
         case msgspec.inspect.BytesType():
-            return st.sampled_from(hints.bytes_of(kind))
+            return pick(hints.bytes_of(kind))
         case msgspec.inspect.TupleType(item_types=items):
-            return st.tuples(*(values(item, hints) for item in items))
+            return tuple(made(item, hints, pick) for item in items)
         case msgspec.inspect.VarTupleType(item_type=item):
-            return st.lists(values(item, hints), max_size=3).map(tuple)
+            return tuple(made(item, hints, pick) for _ in range(pick([0, 1, 1, 2, 3])))
         case msgspec.inspect.UnionType(types=kinds):
-            return st.one_of(*(values(one, hints) for one in kinds))
+            return made(pick(kinds), hints, pick)
         case msgspec.inspect.StructType():
-            return structs(kind, hints)
+            return struct(kind, hints, pick)
         case _:
-            raise NotImplementedError(f"no strategy for {kind}")
+            raise NotImplementedError(f"no values of {kind}")
 
 
-def structs(info: msgspec.inspect.StructType, hints: Hints) -> SearchStrategy[Any]:
-    """Structs of one class, each field from the pool of its name or of its type."""
+def struct(info: msgspec.inspect.StructType, hints: Hints, pick: Pick) -> Any:
+    """A struct, each field from the pool of its name or of its type."""
     if info.cls is Configuration:
-        return st.sampled_from(hints.configurations)
-    fields: dict[str, SearchStrategy[Any]] = {}
+        return pick(hints.configurations)
+    fields: list[Any] = []
     for field in info.fields:
-        pool = hints.pool(field.name)
         is_plain = not isinstance(field.type, msgspec.inspect.StructType)
-        fields[field.name] = (
-            st.sampled_from(pool) if pool is not None and is_plain else values(field.type, hints)
-        )
-    return st.builds(info.cls, **fields)
+        pool = hints.pool(field.name) if is_plain else None
+        fields.append(made(field.type, hints, pick) if pool is None else pick(pool))
+    return info.cls(*fields)
 
 
-def of_kind(kind: type[Control], hints: Hints) -> SearchStrategy[Control]:
-    """Messages of one kind."""
-    info = msgspec.inspect.type_info(kind)
-    assert isinstance(info, msgspec.inspect.StructType)
-    return structs(info, hints)
+INFO = {kind: msgspec.inspect.type_info(kind) for kind in KINDS}
+SENDERS = [0, 0, 0, 1, 2, 3, 99, CLIENT]  # 0: whoever may say so
 
 
-def arrivals(kinds: tuple[type, ...], hints: Hints) -> SearchStrategy[Received]:
-    """Messages from whoever may send them, from other servers, and from a node that is none."""
-    controls = [of_kind(kind, hints) for kind in kinds if issubclass(kind, Control)]
-    batches = [st.sampled_from(BATCHES)] if Batch in kinds else []
-    senders = st.sampled_from([0, 0, 0, 1, 2, 3, 99, CLIENT])
-    return st.builds(received, senders, st.one_of(*controls, *batches))
-
-
-def received(sender: int, message: Control | Batch) -> Received:
-    """From this node; 0 is the sequencer of the epoch that the message names, if it names one."""
+def arrival(kinds: tuple[type, ...], hints: Hints, pick: Pick) -> Received:
+    """A message from whoever may send it, from another server, or from a node that is none."""
+    kind, sender = pick(kinds), pick(SENDERS)
+    message = pick(BATCHES) if kind is Batch else made(INFO[kind], hints, pick)
     epoch: Epoch = getattr(message, "epoch", (0, 1, 0))
     return Received(sender or epoch[1], message)
+
+
+@st.composite
+def values(draw: st.DrawFn, kind: Any, hints: Hints) -> Any:
+    """Any values of a type."""
+    return made(msgspec.inspect.type_info(kind), hints, lambda pool: draw(st.sampled_from(pool)))
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, kinds: tuple[type, ...], hints: Hints) -> Received:
+    """Any messages of these kinds."""
+    return arrival(kinds, hints, lambda pool: draw(st.sampled_from(pool)))

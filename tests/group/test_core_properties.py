@@ -6,7 +6,6 @@ given with what the whole log shows in the end.
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,7 +48,7 @@ def entries(hints: Hints) -> st.SearchStrategy[Any]:
         open_entry(sender=OWNER, scope=0),
         *(run_entry(batch(counter), counter) for counter in (1, 2, 3)),
     ]
-    anything = values(msgspec.inspect.type_info(AnyEntry), hints)
+    anything = values(AnyEntry, hints)
     return st.lists(st.one_of(st.sampled_from(likely), anything), max_size=12)
 
 

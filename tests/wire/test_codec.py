@@ -25,7 +25,7 @@ from samcast.wire.group import (
 )
 from samcast.wire.order import HASH_NONE
 from tests.group.build import CONFIGURATION, OWNER, batch
-from tests.group.nonsense import IMPOSSIBLE, KINDS, LAST, Hints, of_kind
+from tests.group.nonsense import IMPOSSIBLE, KINDS, LAST, Hints, values
 
 HINTS = Hints()
 HINTS.configurations = [CONFIGURATION, *IMPOSSIBLE]
@@ -48,7 +48,7 @@ def control_frame(*fields: object) -> bytes:
 def test_every_control_message_is_read_back_as_it_was_said(
     kind: type[Control], data: st.DataObject
 ) -> None:
-    message = data.draw(of_kind(kind, HINTS))
+    message = data.draw(values(kind, HINTS))
     again = decode(encode(message))
     assert type(again) is kind
     assert again == message

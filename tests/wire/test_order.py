@@ -42,7 +42,7 @@ from tests.group.nonsense import IMPOSSIBLE, LAST, Hints, values
 
 HINTS = Hints()
 HINTS.configurations = [CONFIGURATION, *IMPOSSIBLE]
-ENTRIES = values(msgspec.inspect.type_info(AnyEntry), HINTS)
+ENTRIES = values(AnyEntry, HINTS)
 RUN = run_entry(batch(1, 2), 1)
 
 
