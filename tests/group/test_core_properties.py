@@ -4,8 +4,10 @@ The second half folds random histories of honest senders and compares every answ
 given with what the whole log shows in the end.
 """
 
+from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,19 +29,19 @@ from tests.group.build import (
     open_entry,
     run_entry,
 )
-from tests.group.nonsense import Hints, values
+from tests.group.nonsense import IMPOSSIBLE, Hints, values
+from tests.group.test_core import rich
 
 SETTINGS = GroupSettings(sender_runs_max=2, named_max=2, cell_lifetime=6)
+HINTS = Hints()
+HINTS.configurations = [
+    CONFIGURATION,
+    *IMPOSSIBLE,
+    msgspec.structs.replace(CONFIGURATION, number=2),
+]
 
 
-class SmallCounts(Hints):
-    """Sums of counts stay far below 2**63."""
-
-    def pool(self, name: str) -> list[Any] | None:
-        return [1, 2, 0, 5] if name == "count" else super().pool(name)
-
-
-def entries(hints: Hints) -> st.SearchStrategy[Any]:
+def entries() -> st.SearchStrategy[Any]:
     """Any entries, and some that are likely to take effect."""
     likely: list[AnyEntry] = [
         GROUP_ENTRY,
@@ -48,12 +50,12 @@ def entries(hints: Hints) -> st.SearchStrategy[Any]:
         open_entry(sender=OWNER, scope=0),
         *(run_entry(batch(counter), counter) for counter in (1, 2, 3)),
     ]
-    anything = values(AnyEntry, hints)
+    anything = values(AnyEntry, HINTS)
     return st.lists(st.one_of(st.sampled_from(likely), anything), max_size=12)
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)
-@given(entries(Hints()))
+@given(entries())
 def test_no_entry_whatsoever_makes_the_fold_raise(log: list[AnyEntry]) -> None:
     core = Core(CONFIGURATION, SETTINGS)
     for index, entry in enumerate(log, 1):
@@ -62,7 +64,7 @@ def test_no_entry_whatsoever_makes_the_fold_raise(log: list[AnyEntry]) -> None:
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)
-@given(entries(SmallCounts()), st.data())
+@given(entries(), st.data())
 def test_equal_logs_give_equal_states_however_often_they_go_through_a_snapshot(
     log: list[AnyEntry], data: st.DataObject
 ) -> None:
@@ -80,7 +82,7 @@ def test_equal_logs_give_equal_states_however_often_they_go_through_a_snapshot(
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)
-@given(entries(SmallCounts()))
+@given(entries())
 def test_a_no_op_changes_nothing_but_the_position_in_the_log(log: list[AnyEntry]) -> None:
     core = Core(CONFIGURATION, SETTINGS)
     for entry in log:
@@ -90,6 +92,20 @@ def test_a_no_op_changes_nothing_but_the_position_in_the_log(log: list[AnyEntry]
             groups = [(g, rows.state()) for g, rows in core.groups.items() if g != 0]
             after = (groups, core.configuration, core.truncated, core.group_next, core.epoch)
             assert after == before
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(st.data())
+def test_a_spoilt_snapshot_raises_nothing_but_a_decode_error(data: st.DataObject) -> None:
+    state = bytearray(rich().encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(state) - 1))
+        state[at] = data.draw(st.integers(0, 255))
+    end = data.draw(st.sampled_from([len(state), len(state) // 2]))
+    with suppress(msgspec.DecodeError):
+        core = Core.decode(bytes(state[:end]), SETTINGS)
+        core.apply(GROUP_ENTRY)  # whatever came out of it is a state like others
+        core.apply(run_entry(batch(3), 9))
 
 
 # Honest senders against a brute-force oracle.

@@ -14,6 +14,7 @@ from samcast.wire.frame import encode_frame
 from samcast.wire.group import (
     AbortRequest,
     Control,
+    GroupRequest,
     Head,
     Heartbeat,
     Outcome,
@@ -101,6 +102,30 @@ def test_a_control_message_of_a_newer_version_has_fields_that_are_passed_over() 
 )
 def test_a_control_message_that_breaks_its_types_is_refused(fields: tuple[object, ...]) -> None:
     assert code_of(control_frame(*fields)) == "control-malformed"
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    payload = encode_control(Propose(1, GroupRequest("z", 5, 5))).replace(b"\xa1z", b"\xa1\x80")
+    assert code_of(encode_frame(KIND_CONTROL, payload)) == "control-malformed"
+
+
+@pytest.mark.parametrize(
+    ("name", "lifetime", "senders_max"),
+    [("", 5, 5), ("x" * 256, 5, 5), ("orders", 0, 5), ("orders", 5, 0)],
+)
+def test_a_group_that_could_hold_nothing_is_refused(
+    name: str, lifetime: int, senders_max: int
+) -> None:
+    assert code_of(encode(Propose(1, GroupRequest(name, lifetime, senders_max)))) == (
+        "control-malformed"
+    )
+
+
+@pytest.mark.parametrize("kind", [0, 10, LAST])
+def test_an_answer_or_an_outcome_of_an_unknown_kind_is_refused(kind: int) -> None:
+    assert code_of(control_frame(17, 5, kind)) == "control-malformed"
+    answer = (kind, 1, OWNER, 1, 1, 1, 1, bytes(16))
+    assert code_of(control_frame(15, (answer,), 1, 1)) == "control-malformed"
 
 
 def test_numbers_up_to_the_last_one_are_read() -> None:

@@ -96,7 +96,8 @@ def _report(results: list[Result], wall_s: float) -> dict[str, Any]:
     events = sum(r.events for r in results)
     return {
         "seeds": len(results),
-        "violations": [
+        "violations": sum(1 for r in results if r.promise),
+        "broken": [
             {"seed": r.seed, "promise": r.promise, "detail": r.detail, "last": r.last[-10:],
              "repeat": f"./dev sim --seed {r.seed}"}
             for r in results if r.promise
@@ -125,7 +126,7 @@ def _report(results: list[Result], wall_s: float) -> dict[str, Any]:
 
 def _print(report: dict[str, Any]) -> None:
     print(
-        f"{report['seeds']} seeds in {report['wall_s']} s: {len(report['violations'])} violations, "
+        f"{report['seeds']} seeds in {report['wall_s']} s: {report['violations']} violations, "
         f"{report['events']} events ({report['events_per_s']}/s), {report['simulated_s']} simulated"
         f" s, {report['runs']} runs, {report['elections']} elections"
     )

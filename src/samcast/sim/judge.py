@@ -5,6 +5,7 @@ checkers.
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.member import Deliver, Member
+from samcast.group.sequencer import Sequencer
 from samcast.group.storage import DataRecovery, DropBatch, StoreBatch, StoreSnapshot
 from samcast.machine.ports import Effect, Role, Store
 from samcast.sim.checkers import (
@@ -54,6 +55,7 @@ class Judge:
         self.collection = Collection(self.facts)
         self.bounded = Bounded()
         self._claimed: dict[Epoch, int] = {}
+        self._leading: dict[tuple[int, int], Sequencer] = {}
         self._folded: dict[tuple[int, int, str], bytes] = {}
         self._storing: dict[int, list[tuple[int, StoreBatch]]] = {}
         self._first_seen: dict[int, int] = {}  # group -> numbers seen in order up to here
@@ -82,26 +84,32 @@ class Judge:
             self.bounded.on_size(process.name, process.life, "undelivered runs", *role.load())
 
     def _on_commit_server(self, process: Process, role: CommitServer) -> None:
-        sequencer = role.sequencer
-        if sequencer is not None:
-            epoch = sequencer.epoch
-            if epoch not in self._claimed:
-                self._on_elected(process, role, epoch)
-            for index in range(self._claimed[epoch] + 1, sequencer.committed + 1):
-                entry_hash = sequencer.log.hash_at(index)
-                if entry_hash is None:
-                    continue
-                self.agreement.on_committed(index, entry_hash)
-                self.committed_only.on_committed(epoch, index, sequencer.configuration)
-                if index > self.facts.committed:
-                    self._on_committed(index, entry_hash, role)
-            self._claimed[epoch] = sequencer.committed
+        # One that was stopped in this very turn may have committed, and said so, before.
+        before = self._leading.pop((process.node, process.life), None)
+        if before is not None:
+            self._on_sequencer(process, role, before)
+        if role.sequencer is not None:
+            self._leading[(process.node, process.life)] = role.sequencer
+            self._on_sequencer(process, role, role.sequencer)
         self._on_folded(process, "commit", role.core.index, role.core.hash)
         self.monotone.on_disk(role.uuid, role.vote_durable, role.log.base)
 
-    def _on_elected(self, process: Process, role: CommitServer, epoch: Epoch) -> None:
-        sequencer = role.sequencer
-        assert sequencer is not None
+    def _on_sequencer(self, process: Process, role: CommitServer, sequencer: Sequencer) -> None:
+        epoch = sequencer.epoch
+        if epoch not in self._claimed:
+            self._on_elected(process, role, sequencer)
+        for index in range(self._claimed[epoch] + 1, sequencer.committed + 1):
+            entry_hash = sequencer.log.hash_at(index)
+            if entry_hash is None:
+                continue
+            self.agreement.on_committed(index, entry_hash)
+            self.committed_only.on_committed(epoch, index, sequencer.configuration)
+            if index > self.facts.committed:
+                self._on_committed(index, entry_hash, sequencer)
+        self._claimed[epoch] = sequencer.committed
+
+    def _on_elected(self, process: Process, role: CommitServer, sequencer: Sequencer) -> None:
+        epoch = sequencer.epoch
         self.fencing.on_elected(epoch, process.node, process.life)
         self._claimed[epoch] = role.core.index
         self.elections += 1
@@ -112,10 +120,8 @@ class Judge:
             incarnation=epoch[0],
         )  # fmt: skip
 
-    def _on_committed(self, index: int, entry_hash: bytes, role: CommitServer) -> None:
+    def _on_committed(self, index: int, entry_hash: bytes, sequencer: Sequencer) -> None:
         facts = self.facts
-        sequencer = role.sequencer
-        assert sequencer is not None
         entry = sequencer.log.entry(index)
         if index != facts.committed + 1:
             raise Violation("O", f"index {index} was committed after {facts.committed}")

@@ -20,7 +20,7 @@ from samcast.sim.world import Process, World
 
 FAULTS_MIN = 10
 RUNS_MIN = 205
-RUNS_WANTED = 290  # runs join messages, so fewer than that come out
+RUNS_WANTED = 280  # runs join messages, so fewer than that come out
 SECOND_US = 1_000_000
 CALM_US = 10 * SECOND_US  # to make the groups before anything goes wrong
 HEALED_US = 60 * SECOND_US  # bound of the liveness phase, in simulated time
@@ -73,7 +73,7 @@ class Run:
         cluster.start_clients()
         length_us = world.chance.pick((3, 3, 4)) * SECOND_US
         self._plan_work(length_us)
-        self.faults.plan(FAULTS_MIN + world.chance.below(8), 50_000, length_us)
+        self.faults.plan(FAULTS_MIN + 3 + world.chance.below(6), 50_000, length_us)
         self.faults.plan_elections(3, 50_000, length_us)
         world.run_until(world.now_us + length_us)
         self._heal()
@@ -138,7 +138,10 @@ class Run:
         world, cluster = self.world, self.cluster
         missing = max(0, RUNS_MIN - cluster.judge.runs_committed)
         for app in cluster.senders:
-            app.want(2 + 2 * missing // len(cluster.senders))
+            app.want(2)
+        # Fresh ones, since others may have been stopped; a batch takes up to three messages.
+        for _ in range(2 if missing else 0):
+            cluster.add_sender(is_named=False).want(1 + missing)
         for owner in cluster.owners:
             owner.want(1)
         limit = world.now_us + HEALED_US

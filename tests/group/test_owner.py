@@ -1,0 +1,160 @@
+"""The owner of transactions by hand: staged first, decided at once, and once only."""
+
+import pytest
+
+from samcast.group.owner import Decided, Owner, OwnerOpened, OwnerStopped, State, Transacted
+from samcast.machine.ports import Channel, Effect, Multicast, Received, Send, Ticked
+from samcast.wire.batch import Batch
+from samcast.wire.group import (
+    DecisionRequest,
+    Head,
+    HeadRequest,
+    OpenRequest,
+    Outcome,
+    OutcomeKind,
+    Propose,
+)
+from samcast.wire.order import CELL
+from tests.group.build import (
+    CONFIGURATION,
+    GROUP,
+    OWNER,
+    SETTINGS,
+    Draws,
+    codes,
+    columns,
+    only,
+    sent,
+    stage_ref,
+)
+
+WORK = Transacted(
+    1, ((GROUP, columns("a", 2), 2), (GROUP + 1, columns("b"), 1), (GROUP, columns("c"), 1))
+)
+
+
+def proposed(effects: list[Effect]) -> Propose:
+    (propose,) = [m for m in sent(effects) if isinstance(m, Propose)]
+    return propose
+
+
+def stages(effects: list[Effect]) -> list[Batch]:
+    return [m for m in sent(effects) if isinstance(m, Batch)]
+
+
+def opening() -> tuple[Owner, Propose]:
+    owner = Owner(70, CONFIGURATION, SETTINGS, Draws(7), "sink-1")
+    assert sent(owner.step([Ticked(0), WORK])) == [HeadRequest(CELL)]
+    return owner, proposed(owner.step([Received(1, Head(CELL, 12))]))
+
+
+def deciding() -> tuple[Owner, list[Effect]]:
+    owner, propose = opening()
+    return owner, owner.step([Received(1, Outcome(propose.nonce, OutcomeKind.OPENED, 4))])
+
+
+@pytest.mark.req("GRP-26")
+def test_an_owner_opens_its_name_in_the_cell_before_it_stages() -> None:
+    owner, propose = opening()
+    assert propose.request == OpenRequest(CELL, OWNER, 1, 0, 12, propose.nonce)
+    effects = owner.step([Received(1, Outcome(propose.nonce, OutcomeKind.OPENED, 4))])
+    assert only(OwnerOpened, effects) == [OwnerOpened(4)]
+
+
+def test_stages_go_to_the_data_servers_and_the_decision_names_them_by_group() -> None:
+    _, effects = deciding()
+    found = stages(effects)
+    assert [e.channel for e in only(Multicast, effects)] == [Channel.DATA] * 3
+    assert [(of.group, of.stage, of.count) for of in found] == [(1, 1, 2), (2, 2, 1), (1, 3, 1)]
+    assert {(of.sender, of.incarnation, of.counter_first) for of in found} == {(OWNER, 1, 4)}
+    parts = (
+        (GROUP, (stage_ref(found[0]), stage_ref(found[2]))),
+        (GROUP + 1, (stage_ref(found[1]),)),
+    )
+    assert proposed(effects).request == DecisionRequest(OWNER, 1, 4, parts)
+
+
+def test_stages_and_decision_are_repeated_unchanged_until_there_is_an_outcome() -> None:
+    owner, effects = deciding()
+    again = owner.step([Ticked(SETTINGS.retry_ms)])
+    assert stages(again) == stages(effects)
+    assert proposed(again) == proposed(effects)
+    assert sent(owner.step([Ticked(SETTINGS.retry_ms + 1)])) == []
+    servers = {
+        effect.to
+        for now_ms in range(100, 4000, 10)
+        for effect in only(Send, owner.step([Ticked(now_ms)]))
+    }
+    assert servers == {1, 2, 3}
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.DECIDED, OutcomeKind.CONFIRMED])
+def test_a_decided_transaction_is_told_once_and_the_next_one_begins(kind: OutcomeKind) -> None:
+    owner, effects = deciding()
+    spans = ((GROUP, 7, 3),) if kind is OutcomeKind.DECIDED else ()
+    outcome = Outcome(proposed(effects).nonce, kind, 0, (), spans)
+    effects = owner.step([Received(1, outcome), Received(1, outcome)])
+    assert only(Decided, effects) == [Decided(1, 4, spans)]
+    assert owner.unconfirmed == 0
+    effects = owner.step([Transacted(2, ((GROUP, columns("d"), 1),))])
+    request = proposed(effects).request
+    assert isinstance(request, DecisionRequest)
+    assert request.tx == 5
+
+
+def test_after_an_abort_the_owner_opens_again_and_stages_again_under_the_same_counter() -> None:
+    owner, effects = deciding()
+    before = stages(effects)
+    effects = owner.step([Received(1, Outcome(proposed(effects).nonce, OutcomeKind.ABORTED))])
+    assert only(Decided, effects) == []
+    assert sent(effects) == [HeadRequest(CELL)]
+    propose = proposed(owner.step([Received(1, Head(CELL, 30))]))
+    assert propose.request == OpenRequest(CELL, OWNER, 2, 1, 30, propose.nonce)
+    effects = owner.step([Received(1, Outcome(propose.nonce, OutcomeKind.OPENED, 4))])
+    again = stages(effects)
+    assert [of.columns for of in again] == [of.columns for of in before]
+    assert {(of.incarnation, of.counter_first) for of in again} == {(2, 4)}
+
+
+@pytest.mark.req("GRP-26")
+def test_a_new_process_comes_after_whoever_holds_the_name() -> None:
+    owner, propose = opening()
+    owner.step([Received(1, Outcome(propose.nonce, OutcomeKind.FENCED, 6))])
+    again = proposed(owner.step([Received(1, Head(CELL, 30))]))
+    assert isinstance(again.request, OpenRequest)
+    assert (again.request.incarnation, again.request.after) == (7, 0)
+
+
+@pytest.mark.req("GRP-26")
+@pytest.mark.parametrize("kind", [OutcomeKind.FENCED, OutcomeKind.REMOVED, OutcomeKind.REFUSED])
+def test_an_owner_that_was_taken_over_stops(kind: OutcomeKind) -> None:
+    owner, effects = deciding()
+    outcome = Outcome(proposed(effects).nonce, kind, 9)
+    assert owner.step([Received(1, outcome)]) == [OwnerStopped(kind)]
+    assert owner.state is State.STOPPED
+    assert owner.step([Ticked(10**6), WORK]) == []
+
+
+def test_an_outcome_of_another_proposal_settles_nothing() -> None:
+    owner, effects = deciding()
+    nonce = proposed(effects).nonce
+    assert owner.step([Received(1, Outcome(nonce + 1, OutcomeKind.DECIDED))]) == []
+    assert owner.unconfirmed == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (OutcomeKind.OPENED, 0),
+        (OutcomeKind.OPENED, 2**63 - 1),
+        (OutcomeKind.FENCED, 0),
+        (OutcomeKind.FENCED, 2**32 - 1),
+    ],
+)
+def test_an_outcome_that_makes_no_sense_is_turned_away_with_a_code(
+    kind: OutcomeKind, value: int
+) -> None:
+    owner, propose = opening()
+    effects = owner.step([Received(1, Outcome(propose.nonce, kind, value))])
+    assert codes(effects) == ["outcome-range"]
+    assert owner.state is State.OPENING
