@@ -53,6 +53,13 @@ IMPOSSIBLE = [  # what no operator could have made: quorums that don't meet, nob
 ]
 
 
+POSSIBLE = [  # what may well be the next one
+    Configuration(2, CONFIGURATION.servers, 2, 2, 2),
+    Configuration(2, (*CONFIGURATION.servers[:2], Server(3, 333, 3)), 2, 2, 2),
+    Configuration(3, (Server(1, 111, 3), *CONFIGURATION.servers[1:]), 3, 1, 2),
+]
+
+
 class Hints:
     """What the role under test holds, so that nonsense can come close to it."""
 

@@ -133,6 +133,9 @@ def test_a_candidate_seals_only_with_e_grants_of_its_configuration() -> None:
         PreVoteReply(1, 1, True, 0),
     ):
         assert not any(isinstance(m, Seal) for m in sent(server.step([Received(2, reply)])))
+    stale = server.step([Received(3, PreVoteReply(1, 0, True, 0))])  # of another round
+    stranger = server.step([Received(99, PreVoteReply(1, 1, True, 0))])
+    assert not any(isinstance(m, Seal) for m in sent([*stale, *stranger]))
     effects = server.step([Received(3, PreVoteReply(1, 1, True, 0))])
     assert [m.epoch[1] for m in sent(effects) if isinstance(m, Seal)] == [1, 1, 1]
 

@@ -110,6 +110,12 @@ def test_a_submit_of_a_higher_epoch_makes_forget_what_was_overheard_before() -> 
     assert [e for _, e in take(one, commit(E2, 1, *LOG[:3]))] == LOG[:4]
 
 
+def test_what_was_overheard_before_takes_no_room_in_a_higher_epoch() -> None:
+    one = follower()
+    take(one, *(submit(E1, index, OTHER) for index in range(1, 9)))
+    assert [e for _, e in take(one, submit(E2, 1, *LOG[:5]), beat(E2, 5))] == LOG[:5]
+
+
 def test_a_late_submit_of_a_lower_epoch_is_not_remembered() -> None:
     one = follower()
     take(one, submit(E2, 1, *LOG[:2]), submit(E1, 3, OTHER))

@@ -36,7 +36,7 @@ from samcast.wire.errors import WireError
 from samcast.wire.group import CommitAck, Control, Promise, StartReply
 from samcast.wire.records import decode_mark, decode_record, decode_vote
 from tests.group.build import CONFIGURATION, Draws, OrderDisk, codes, key_of, only, sent
-from tests.group.nonsense import BATCHES, IMPOSSIBLE, KINDS, Hints, Pick, arrival, values
+from tests.group.nonsense import BATCHES, IMPOSSIBLE, KINDS, POSSIBLE, Hints, Pick, arrival, values
 from tests.group.states import STATES, TINY, Subject
 
 MESSAGE = "message"
@@ -145,7 +145,7 @@ def readable(message: Control | Batch) -> bool:
 def known(make: Callable[[], Subject]) -> tuple[tuple[type, ...], Hints]:
     """The kinds that a role in this state knows, and what it holds."""
     role, hints, _ = make()
-    hints.configurations = [*[CONFIGURATION] * 3, *IMPOSSIBLE]
+    hints.configurations = [*[CONFIGURATION] * 8, *POSSIBLE, *IMPOSSIBLE]
     return tuple(role._handlers), hints  # type: ignore[attr-defined]
 
 

@@ -374,6 +374,15 @@ def test_entries_go_once_k_commit_hold_one_snapshot_and_k_data_have_marked_it() 
     assert submitted(server.step([snapshot_ack(server, 3, 2, state)])) == []
 
 
+def test_a_server_that_claims_a_snapshot_from_the_future_holds_nobody_up() -> None:
+    server = leader()
+    state = b"\x01" * 32
+    server.step([snapshot_ack(server, 1, 2**62, state)])
+    server.step([report(server, node, applied=2) for node in (1, 2)])
+    entries = submitted(server.step([snapshot_ack(server, node, 2, state) for node in (2, 3)]))
+    assert entries == [TruncateEntry(2, state)]
+
+
 def test_a_server_that_lacks_what_is_truncated_is_started_anew() -> None:
     cell = led_cell(GroupSettings(snapshot_interval=2))
     for counter in range(1, 9):
