@@ -19,6 +19,7 @@ from samcast.wire.group import AnyRequest, GroupRequest
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
 
 SEGMENT_BYTES = 8 * 1024
+SERVERS_MAX = 7
 SHAPES = (  # servers, k, e
     (3, 2, 2), (3, 2, 2), (3, 2, 2), (3, 3, 1), (4, 3, 2), (4, 3, 2), (4, 2, 3), (5, 3, 3),
     (5, 4, 2), (5, 3, 3), (6, 4, 3), (7, 4, 4),
@@ -31,8 +32,9 @@ class Shape:
     def __init__(self, world: World) -> None:
         chance = world.chance
         self.servers, self.k, self.e = chance.pick(SHAPES)
-        self.is_split = chance.happens(0.25)  # commit and data servers in processes of their own
-        data = self.servers if not self.is_split else max(3, self.servers - 1)
+        # Commit and data servers in processes of their own, where there is room for both.
+        self.is_split = self.servers <= SERVERS_MAX - 3 and chance.happens(0.4)
+        data = chance.between(3, SERVERS_MAX - self.servers) if self.is_split else self.servers
         self.k_data = min(chance.pick((2, 2, 2, 3)), data)
         self.data_servers = data
         self.entries = chance.pick((0, 1, 2))

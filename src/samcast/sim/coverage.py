@@ -8,7 +8,8 @@ SERVER_STATES = (
 CLUSTER_STATES = ("leading", "electing", "leaderless")
 CLUSTER_FAULTS = (
     "loss", "burst", "duplicate", "reorder", "hold_old", "cut_whole", "cut_pair", "swizzle",
-    "flip", "rolling", "power_cut", "torn_everywhere", "crowd", "abort", "remove_name",
+    "flip", "rolling", "power_cut", "torn_everywhere", "swap_quorums", "brownout",
+    "crowd", "abort", "remove_name",
 )  # fmt: skip
 SERVER_FAULTS = (
     "cut_one_way", "crash", "crash_sequencer", "crash_unacked", "crash_writing", "strand",

@@ -218,11 +218,6 @@ class Disk:
         return torn
 
     @property
-    def sectors_waiting(self) -> int:
-        """Of the order, which matters most."""
-        return self.order.sectors_waiting()
-
-    @property
     def is_being_written(self) -> bool:
         """Something would be lost by a crash now."""
         return bool(self.order.waiting or self.data.waiting)

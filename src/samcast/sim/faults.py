@@ -12,6 +12,7 @@ from samcast.group.storage import Freed
 from samcast.sim.client_faults import ClientFaults
 from samcast.sim.cluster import Cluster
 from samcast.sim.network_faults import NetworkFaults
+from samcast.sim.plots import Plots
 from samcast.sim.server_faults import ServerFaults
 from samcast.sim.world import Process
 
@@ -33,9 +34,11 @@ class Faults:
         self.network = NetworkFaults(self)
         self.servers = ServerFaults(self)
         self.clients = ClientFaults(self)
+        self.plots = Plots(self)
         kinds: list[list[Callable[[], None]]] = [
-            self._timed(self.network.menu()), self.servers.process_menu(),
-            self.servers.disk_menu(), self._timed(self.clients.menu()),
+            self.timed(self.network.menu()), self.servers.process_menu(),
+            self.servers.disk_menu(), self.timed(self.clients.menu()),
+            self.plots.menu(),
         ]  # fmt: skip
         self._menu = [fault for kind in kinds for fault in kind]
         if self.chance.happens(0.7):
@@ -82,7 +85,25 @@ class Faults:
                 return
         self.world.at(self.chance.between(200, 4000), self._await_state, state, strike, tries - 1)
 
-    def _timed(self, menu: list[Callable[[], None]]) -> list[Callable[[], None]]:
+    def strike_while_hurt(self, process: Process) -> None:
+        """Trouble comes in pairs: while a disk is being made good, its server is hit again."""
+        strike = self.chance.pick(self.servers.singles())
+        states = self.chance.pick((("learner", "unknown"), ("installing",)))
+        self._await_states(process, states, strike, 2 * AIM_TRIES)
+
+    def _await_states(
+        self, process: Process, states: tuple[str, ...], strike: Callable[[Process], None],
+        tries: int,
+    ) -> None:  # fmt: skip
+        if not self.is_on or not tries:
+            return
+        if process.is_up and self.state_of(process) in states:
+            strike(process)
+            return
+        wait = self.chance.between(200, 1500)
+        self.world.at(wait, self._await_states, process, states, strike, tries - 1)
+
+    def timed(self, menu: list[Callable[[], None]]) -> list[Callable[[], None]]:
         """Faults of the whole cluster: at any time, or just while nobody leads for sure."""
 
         def timed(strike: Callable[[], None]) -> Callable[[], None]:

@@ -5,6 +5,8 @@ ago.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from samcast.sim.world import Process
+
 if TYPE_CHECKING:
     from samcast.sim.faults import Faults
 
@@ -79,8 +81,11 @@ class NetworkFaults:
         victim = self._faults.one()
         if leading and self._chance.happens(0.5):
             victim = self._chance.pick(leading)
-        if victim is None:
-            return
+        if victim is not None:
+            self.deafen(victim)
+
+    def deafen(self, victim: Process) -> None:
+        """One direction of this server's links."""
         self._faults.note("cut_one_way", victim)
         others = [n for n in self._faults.world.processes if n != victim.node]
         if self._chance.happens(0.5):

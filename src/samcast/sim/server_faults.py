@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from samcast.group.storage import Filled
 from samcast.sim.damage import Damage
 from samcast.sim.world import Process
-from samcast.wire.order import ROLE_DATA
+from samcast.wire.order import ROLE_COMMIT, ROLE_DATA
 
 if TYPE_CHECKING:
     from samcast.sim.faults import Faults
@@ -32,7 +32,7 @@ class ServerFaults:
         return [
             aim(self.crash), aim(self.crash), self.crash_sequencer, self.crash_unacked,
             self.crash_writing, self.crash_writing, aim(self.pause), self.pause_sequencer,
-            self.rolling, self.strand, self.strand, self.power_cut, aim(self.clock_rate),
+            self.rolling, self.power_cut, aim(self.clock_rate),
             aim(self.clock_jump),
         ]  # fmt: skip
 
@@ -43,6 +43,13 @@ class ServerFaults:
             aim(self.sync_error), aim(self.disk_full), aim(self.disk_slow), aim(self.rot_head),
             aim(self.rot_middle), aim(self.rot_tail), self._rot_of_leader, aim(self.rot_vote),
             aim(self.rot_data), aim(self.wipe), aim(self.wipe), aim(self.restore_old),
+        ]  # fmt: skip
+
+    def singles(self) -> list[Callable[[Process], None]]:
+        """Faults of one server that can come on top of a damaged disk."""
+        return [
+            self.crash, self.pause, self.clock_rate, self.clock_jump, self.sync_error,
+            self.disk_full, self.disk_slow, self._faults.network.deafen,
         ]  # fmt: skip
 
     # processes
@@ -101,6 +108,13 @@ class ServerFaults:
             for other in others
         )
 
+    def _sectors_waiting(self, process: Process) -> int:
+        """Of the order, if there is any: that is what a torn write could harm most."""
+        disk = process.disk
+        assert disk is not None
+        is_voter = self._cluster.roles_of(process.node) & ROLE_COMMIT
+        return (disk.order if is_voter else disk.data).sectors_waiting()
+
     def crash_writing(self) -> None:
         """A server dies in the middle of a write of several sectors."""
         self._await_writing(WAIT_TRIES)
@@ -109,30 +123,12 @@ class ServerFaults:
         if not self._faults.is_on or not tries:
             return
         for process in self._faults.up():
-            assert process.disk is not None
-            if process.disk.sectors_waiting >= 2:
+            if self._sectors_waiting(process) >= 2:
+                assert process.disk is not None
                 process.disk.keep_next = 0.5
                 self.stop(process, "crash_writing")
                 return
         self._world.at(self._chance.between(200, 1200), self._await_writing, tries - 1)
-
-    def strand(self) -> None:
-        """The sequencer loses its commit servers but not its data servers, so that it numbers what
-        nobody stores; when it comes back, whoever leads then dies."""
-        leading = self._faults.leading()
-        if not leading:
-            return
-        victim = self._chance.pick(leading)
-        self._faults.note("strand", victim)
-        others = [p.node for p in self._faults.up() if self._cluster.commit_server(p) is not None]
-        network = self._world.network
-        links = network.cut([victim.node], others) + network.cut(others, [victim.node])
-
-        def end() -> None:
-            network.mend(links)
-            self._faults.later(0, 40, self.crash_sequencer)
-
-        self._faults.later(150, 450, end)
 
     def pause(self, victim: Process) -> None:
         self._pause(victim, "pause")
@@ -164,16 +160,19 @@ class ServerFaults:
     def _await_busy(self, tries: int) -> None:
         if not self._faults.is_on:
             return
-        up = self._faults.up()
-        writing = [p for p in up if p.disk is not None and p.disk.sectors_waiting >= 2]
+        writing = [p for p in self._faults.up() if self._sectors_waiting(p) >= 2]
         if tries and len(writing) < 2:
             self._world.at(self._chance.between(200, 1200), self._await_busy, tries - 1)
             return
+        self.lose_power(0.5 if self._chance.happens(0.7) else None)
+
+    def lose_power(self, keep: float | None) -> None:
+        """All servers die now; of what they are just writing this share of sectors stays."""
         self._faults.note("power_cut")
         torn = 0
-        for process in up:
+        for process in self._faults.up():
             assert process.disk is not None
-            process.disk.keep_next = 0.5 if self._chance.happens(0.7) else None
+            process.disk.keep_next = keep
             torn += self._die(process)
             self._faults.later(20, 200, self._faults.restart, process)
         if torn > 1:
@@ -231,6 +230,8 @@ class ServerFaults:
         if hurt():
             self.damage.add(victim)
         self._faults.later(1, 300, self._faults.restart, victim)
+        if self._chance.happens(0.6):
+            self._faults.strike_while_hurt(victim)
 
     def _rot(self, victim: Process, where: str) -> None:
         disk = victim.disk
