@@ -242,6 +242,35 @@ def test_a_decision_with_one_stage_of_other_content_is_not_delivered_at_all() ->
     assert len(delivered(one.step([payload(STAGES[1])]))) == 2
 
 
+@pytest.mark.parametrize("is_one_step", [True, False])
+def test_the_share_of_a_decision_that_is_known_by_number_only_is_whole_too(
+    is_one_step: bool,
+) -> None:
+    one = member(GroupSettings(is_one_step=is_one_step))
+    one.step([beat(9, head=5), Received(2, NumberReply((), ((GROUP, 1, 9),)))])
+    assert delivered(one.step([repair((1, STAGES[0]))])) == []
+    assert delivered(one.step([repair((3, STAGES[1]))])) == []  # a third stage may follow
+    (deliver,) = only(Deliver, one.step([repair((5, RUNS[1]))]))
+    assert deliver.runs == ((1, STAGES[0]), (3, STAGES[1]), (5, RUNS[1]))
+
+
+def test_a_share_known_by_number_ends_at_the_head_and_at_what_the_order_names() -> None:
+    one = member(GroupSettings(is_one_step=True))
+    assert len(delivered(one.step([beat(9, head=4), repair((1, STAGES[0]), (3, STAGES[1]))]))) == 2
+    other = member(GroupSettings(is_one_step=True))
+    other.step([commit(2, run_entry(RUNS[1], 5)), beat(9, head=9)])
+    known = repair((1, STAGES[0]), (3, STAGES[1]))
+    assert [number for number, _ in delivered(other.step([known]))] == [1, 3]
+
+
+def test_while_a_share_is_incomplete_the_rest_of_it_is_asked_for() -> None:
+    one = member(GroupSettings(is_one_step=True, member_runs_max=1))
+    one.step([beat(9, head=4)])
+    questions = asked(one, repair((1, STAGES[0])))
+    assert {q.message for q in questions} == {PayloadRequest((), (), ((GROUP, 3, 2),))}
+    assert len(delivered(one.step([repair((3, STAGES[1]))]))) == 2
+
+
 # Gaps.
 
 

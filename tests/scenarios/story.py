@@ -176,7 +176,7 @@ class Story:
     def _slow(self, name: str) -> None:
         disk = self._on_stage().process(name).disk
         assert disk is not None
-        disk.slow = SLOW
+        disk.slow_down(SLOW)
 
 
 def retold(text: str) -> str:

@@ -20,7 +20,15 @@ from samcast.sim.checkers import (
     Uniqueness,
     Violation,
 )
-from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
+from samcast.wire.order import (
+    ROLE_COMMIT,
+    ROLE_DATA,
+    Configuration,
+    DecisionEntry,
+    Part,
+    Server,
+    StageRef,
+)
 
 BOTH = ROLE_COMMIT | ROLE_DATA
 CONFIGURATION = Configuration(1, tuple(Server(n, 100 + n, BOTH) for n in (1, 2, 3)), 2, 2, 2)
@@ -142,6 +150,17 @@ def test_half_a_transaction_breaks_atomicity(facts: Facts) -> None:
     broken("T", lambda: transactions.on_seen((b"tx", 1), b"2", 2))
     transactions.on_seen((b"tx", 1), b"1", 2)
     transactions.check_whole()
+
+
+def test_a_member_that_stops_within_a_transaction_breaks_atomicity(facts: Facts) -> None:
+    transactions = Transactions(facts)
+    refs = tuple(StageRef(stage, 2, b"d" * 16) for stage in (1, 2))
+    transactions.on_decided(DecisionEntry(b"n" * 16, 1, 1, (Part(1, 5, refs),)))
+    for number in (5, 9):
+        transactions.on_position("member", 1, number)
+    for number in (6, 7, 8):
+        with pytest.raises(Violation, match="part of a transaction"):
+            transactions.on_position("member", 1, number)
 
 
 def test_giving_up_what_is_numbered_breaks_collection(facts: Facts) -> None:

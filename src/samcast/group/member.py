@@ -277,9 +277,13 @@ class Member:
             is_asked = self._settings.is_one_step or number_first in self._gone
             is_new = number_first >= self.number_next and number_first not in self._known
             if is_asked and is_new:
-                self._by_number[number_first] = batch
-                if len(self._by_number) > self._settings.member_runs_max:
-                    del self._by_number[max(self._by_number)]
+                self._keep_by_number(number_first, batch)
+
+    def _keep_by_number(self, number_first: int, batch: Batch) -> None:
+        is_next = number_first == self._share_by_number()[1]
+        self._by_number[number_first] = batch
+        if len(self._by_number) > self._settings.member_runs_max and not is_next:
+            del self._by_number[max(self._by_number)]
 
     # delivering
 
@@ -302,14 +306,7 @@ class Member:
         number = self.number_next
         unit = self._units.get(number)
         if unit is None:
-            batch = self._by_number.pop(number, None)
-            if batch is None:
-                return False
-            # Numbered by a data server's own committed marks.
-            runs.append((number, batch))
-            self.number_next = number + batch.count
-            self._see_head(self.number_next - 1)
-            return True
+            return self._deliver_by_number(runs)
         found = [self._payloads.get(slot.key) for slot in unit.slots]
         for slot, payload in zip(unit.slots, found, strict=True):
             if payload is None:
@@ -326,6 +323,35 @@ class Member:
         self._by_number.pop(self.number_next, None)
         self.number_next = unit.end
         return True
+
+    def _deliver_by_number(self, runs: list[tuple[int, Batch]]) -> bool:
+        share, end = self._share_by_number()
+        if not share:
+            return False
+        is_next_known = end > self._head or end in self._by_number or end in self._units
+        if share[0].stage and not is_next_known:
+            return False  # More of the same transaction may follow.
+        for batch in share:
+            runs.append((self.number_next, batch))
+            del self._by_number[self.number_next]
+            self.number_next += batch.count
+        self._see_head(self.number_next - 1)
+        return True
+
+    def _share_by_number(self) -> tuple[list[Batch], int]:
+        """What data servers have given for the position by their committed marks: a run, or the
+        stages of one decision as far as they are here; and the number behind it. A decision's
+        stages follow each other, so its share ends where something else begins."""
+        share: list[Batch] = []
+        at = self.number_next
+        while at not in self._units and (batch := self._by_number.get(at)) is not None:
+            if share and not _is_of_one_decision(share[0], batch):
+                break
+            share.append(batch)
+            at += batch.count
+            if not batch.stage:
+                break
+        return share, at
 
     @staticmethod
     def matches(slot: Slot, batch: Batch) -> bool:
@@ -364,8 +390,9 @@ class Member:
 
     def _ask_for_order(self, out: list[Effect]) -> None:
         most = self._settings.spans_per_request_max
-        end = min(self._head, self.number_next + self._settings.member_runs_max) + 1
-        holes = self._known.missing(self.number_next, end, most)
+        start = self._share_by_number()[1]
+        end = min(self._head, start + self._settings.member_runs_max) + 1
+        holes = self._known.missing(start, end, most)
         by_order: list[Span] = []
         by_number: list[Span] = []
         for first, end in holes:
@@ -399,3 +426,9 @@ class Member:
         if runs or stages:
             request = PayloadRequest(tuple(runs[:most]), tuple(stages[:most]))
             out.append(Send(self._next(ROLE_DATA), request))
+
+
+def _is_of_one_decision(one: Batch, other: Batch) -> bool:
+    if not one.stage or not other.stage or one.sender != other.sender:
+        return False
+    return (one.incarnation, one.counter_first) == (other.incarnation, other.counter_first)

@@ -48,6 +48,7 @@ class Facts:
         self.payloads: dict[tuple[BatchKey, bytes], dict[int, None]] = {}  # on which disks (uuid)
         self.snapshots: dict[int, bytes] = {}
         self.transactions: dict[Identity, int] = {}  # how many messages belong to it
+        self.inside: dict[tuple[int, int], None] = {}  # (group, number) behind a share's first
 
     @property
     def committed(self) -> int:
@@ -252,6 +253,19 @@ class Transactions:
             if other != attempt:
                 raise Violation("T", f"transaction {tx} took effect in two attempts")
         self._seen.setdefault((tx, attempt), {})[part] = None
+
+    def on_decided(self, entry: AnyEntry) -> None:
+        """Remember where members may not stop."""
+        if type(entry) is DecisionEntry:
+            for part in entry.parts:
+                count = sum(ref.count for ref in part.stages)
+                for number in range(part.number_first + 1, part.number_first + count):
+                    self._facts.inside[(part.group, number)] = None
+
+    def on_position(self, who: str, group: int, number_next: int) -> None:
+        """A member has handed over everything below this number."""
+        if (group, number_next) in self._facts.inside:
+            raise Violation("T", f"{who} was given a part of a transaction, up to {number_next}")
 
     def check_whole(self) -> None:
         """At a moment when every committed number was seen."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
+from samcast.sim.clients import MemberApp, OwnerApp, Proposer, SenderApp
 from samcast.wire.group import AbortRequest, SenderRemovalRequest
 
 if TYPE_CHECKING:
@@ -92,11 +92,15 @@ class ClientFaults:
         """A name is given up while its runs and its OPEN may still be on their way."""
         named = [a for a in self._cluster.senders if a.is_named and not a.is_over]
         if named:
-            app = self._chance.pick(named)
-            sender = app.sender
-            if sender is not None:
-                self._faults.note("remove_name")
-                for other in named:
-                    if other.key == app.key:
-                        other.is_removed = True
-                self._cluster.propose(SenderRemovalRequest(app.group, sender.id))
+            self.give_up_name(self._chance.pick(named))
+
+    def give_up_name(self, app: SenderApp) -> Proposer | None:
+        """Have a name removed, whoever may still use it."""
+        sender = app.sender
+        if sender is None:
+            return None
+        self._faults.note("remove_name")
+        for other in self._cluster.senders:
+            if other.key == app.key:
+                other.is_removed = True
+        return self._cluster.propose(SenderRemovalRequest(app.group, sender.id))

@@ -175,7 +175,7 @@ class SenderApp:
 
     def _message(self, place: int) -> Message:
         chance = self._cluster.world.chance
-        padding = b"x" * chance.pick((0, 1, 7, 40))
+        padding = b"x" * chance.pick((0, 1, 7, 40, 700))
         body = b"%s:%d:%d:%d:%s" % (self.key, place, self.attempt, chance.below(10**6), padding)
         self._cluster.judge.on_sent(self.process, (self.key, place), body, self.group)
         return Message(body)

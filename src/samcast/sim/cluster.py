@@ -35,7 +35,7 @@ class Shape:
         # Commit and data servers in processes of their own, where there is room for both.
         self.is_split = self.servers <= SERVERS_MAX - 3 and chance.happens(0.4)
         data = chance.between(3, SERVERS_MAX - self.servers) if self.is_split else self.servers
-        self.k_data = min(chance.pick((2, 2, 2, 3)), data)
+        self.k_data = min(chance.pick((2, 2, 3)), data)
         self.data_servers = data
         self.entries = chance.pick((0, 1, 2))
         self.groups = chance.pick((1, 1, 2, 2))
@@ -56,7 +56,7 @@ class Shape:
             snapshot_interval=chance.pick((10, 25, 60, 10**6)),
             is_before=chance.happens(0.3),
             is_one_step=chance.happens(0.3),
-            is_overheard=chance.happens(0.3),
+            is_overheard=chance.happens(0.5),
             entries_per_message_max=chance.pick((3, 8, 64)),
             entries_per_record_max=8,
             pending_runs_max=chance.pick((6, 40, 1000)),
@@ -119,6 +119,10 @@ class Cluster:
     def roles_of(self, node: int) -> int:
         """What a server is configured to be."""
         return self._roles[node]
+
+    def is_voter(self, node: int) -> bool:
+        """Whether a server is a commit server, up or down."""
+        return bool(self._roles[node] & ROLE_COMMIT)
 
     def start_server(self, process: Process) -> bool:
         """Begin a life from the disk; True if the disk had to be formatted anew."""

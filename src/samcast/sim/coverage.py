@@ -8,15 +8,14 @@ SERVER_STATES = (
 CLUSTER_STATES = ("leading", "electing", "leaderless")
 CLUSTER_FAULTS = (
     "loss", "burst", "duplicate", "reorder", "hold_old", "cut_whole", "cut_pair", "swizzle",
-    "flip", "rolling", "power_cut", "torn_everywhere", "swap_quorums", "brownout",
+    "flip", "rolling", "power_cut", "torn_everywhere", "swap_quorums", "brownout", "short_name",
     "crowd", "abort", "remove_name",
 )  # fmt: skip
 SERVER_FAULTS = (
-    "cut_one_way", "crash", "crash_sequencer", "crash_unacked", "crash_writing", "strand",
-    "lost_writes",
-    "torn", "pause", "pause_sequencer",
-    "clock_rate", "clock_jump", "sync_error", "disk_full", "disk_slow", "rot_head", "rot_middle",
-    "rot_tail", "rot_vote", "rot_data", "wipe", "restore_old",
+    "cut_one_way", "crash", "crash_sequencer", "crash_unacked", "crash_writing", "lost_writes",
+    "torn", "strand", "lag_and_rot", "pause", "pause_sequencer", "clock_rate", "clock_jump",
+    "sync_error", "disk_full", "disk_slow", "rot_head", "rot_middle", "rot_tail", "rot_vote",
+    "rot_data", "wipe", "restore_old",
 )  # fmt: skip
 CLIENT_FAULTS = ("crash_client", "crash_sender", "takeover", "twin")
 
@@ -32,14 +31,16 @@ EXPLAINED: dict[str, dict[str, str]] = {
         kind: dict.fromkeys(
             ("following", "electing", "installing", "learner", "unknown", "data"), ONLY_LEADERS
         )
-        for kind in ("crash_sequencer", "pause_sequencer", "strand")
+        for kind in ("crash_sequencer", "pause_sequencer")
     },
-    "crash_unacked": {
-        **dict.fromkeys(
-            ("following", "electing", "installing", "learner", "unknown", "data"), ONLY_LEADERS
-        ),
-        "recovering": "it waits until the epoch's own first entry is committed",
+    **{
+        kind: dict.fromkeys(
+            ("recovering", "following", "electing", "installing", "learner", "unknown", "data"),
+            "it waits for a sequencer whose epoch has begun",
+        )
+        for kind in ("crash_unacked", "strand", "lag_and_rot")
     },
+    "short_name": dict.fromkeys(("electing", "leaderless"), "it waits until somebody leads"),
     "torn_everywhere": dict.fromkeys(
         ("leading", "electing"), "it is counted when all servers are down"
     ),

@@ -54,6 +54,7 @@ class Device:
         self.files: dict[File, bytearray] = {}
         self.waiting: list[tuple[int, File, int, bytes]] = []
         self.is_syncing = False
+        self.slow = 1  # how many times longer a sync takes
         self._syncing = 0
 
     def write(self, token: int, file: File, offset: int, data: bytes) -> None:
@@ -115,7 +116,6 @@ class Disk:
         self.uuid = 0
         self.identity = 1 + chance.below(2**62)
         self.sync_us = 150
-        self.slow = 1
         self.is_failing = False  # the next sync fails
         self.keep_next: float | None = None  # share of waiting sectors that the next crash keeps
         self._vote_sequence = 0
@@ -205,6 +205,11 @@ class Disk:
         self._places.pop(key, None)
 
     # what happens to disks
+
+    def slow_down(self, times: int, *, order: bool = True, data: bool = True) -> None:
+        """Syncs take so many times longer; 1 is the usual."""
+        self.order.slow = times if order else 1
+        self.data.slow = times if data else 1
 
     def crash(self) -> bool:
         """Un-synced writes are lost, wholly or by sectors."""

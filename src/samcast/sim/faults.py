@@ -89,19 +89,20 @@ class Faults:
         """Trouble comes in pairs: while a disk is being made good, its server is hit again."""
         strike = self.chance.pick(self.servers.singles())
         states = self.chance.pick((("learner", "unknown"), ("installing",)))
-        self._await_states(process, states, strike, 2 * AIM_TRIES)
+        self.await_states(process, states, strike)
 
-    def _await_states(
+    def await_states(
         self, process: Process, states: tuple[str, ...], strike: Callable[[Process], None],
-        tries: int,
+        tries: int = 2 * AIM_TRIES,
     ) -> None:  # fmt: skip
+        """Strike this server as soon as it is in one of these states."""
         if not self.is_on or not tries:
             return
         if process.is_up and self.state_of(process) in states:
             strike(process)
             return
-        wait = self.chance.between(200, 1500)
-        self.world.at(wait, self._await_states, process, states, strike, tries - 1)
+        wait = self.chance.between(100, 800)
+        self.world.at(wait, self.await_states, process, states, strike, tries - 1)
 
     def timed(self, menu: list[Callable[[], None]]) -> list[Callable[[], None]]:
         """Faults of the whole cluster: at any time, or just while nobody leads for sure."""
@@ -114,6 +115,10 @@ class Faults:
             return later
 
         return [timed(strike) for strike in menu]
+
+    def when_led(self, strike: Callable[[], None]) -> Callable[[], None]:
+        """A fault that waits until somebody leads."""
+        return lambda: self._await_cluster("leading", strike, AIM_TRIES)
 
     def _await_cluster(self, state: str, strike: Callable[[], None], tries: int) -> None:
         if not self.is_on:

@@ -132,6 +132,7 @@ class Judge:
             self.uniqueness.on_numbered(key, number)
             self.copies.on_numbered(key, digest, facts.configuration)
             self.runs_committed += 1
+        self.transactions.on_decided(entry)
         facts.configuration = configuration_of(entry) or facts.configuration
 
     def _on_folded(self, process: Process, what: str, index: int, entry_hash: bytes) -> None:
@@ -211,6 +212,8 @@ class Judge:
         if type(effect) is Deliver:
             for number_first, batch in effect.runs:
                 self._on_delivered(process, effect.group, number_first, batch)
+            end = effect.runs[-1][0] + effect.runs[-1][1].count
+            self.transactions.on_position(process.name, effect.group, end)
         elif type(effect) is DropBatch:
             self.on_dropped(process, effect)
 

@@ -1,8 +1,9 @@
 """`./dev mutants`: puts every unsafe rule back, one at a time, and shows that a promise checker
 finds it.
 
-A mutant changes the product's classes from outside, in a process of its own, and plays the same
-seeds that pass without it. One that survives is a hole in the simulator.
+A mutant changes the product's classes from outside, in a process of its own. A seed that finds it
+is then played without it: only one that passes so is a catch. One that survives is a hole in the
+simulator.
 """
 
 import argparse
@@ -10,13 +11,14 @@ import multiprocessing
 import os
 import sys
 import time
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import msgspec
 
 from samcast.sim.mutant import Mutant
 from samcast.sim.mutant_rules import MUTANTS
-from samcast.sim.runner import run_seed
+from samcast.sim.runner import Result, run_seed
 
 
 class Verdict(msgspec.Struct):
@@ -29,6 +31,7 @@ class Verdict(msgspec.Struct):
     detail: str = ""
     seed: int = -1
     seeds: int = 0
+    skipped: list[int] = []  # seeds that break a promise even without the mutant
     wall_s: float = 0.0
 
 
@@ -58,11 +61,30 @@ def main(argv: list[str] | None = None) -> int:
 
 def _try_all(chosen: list[Mutant], options: argparse.Namespace) -> int:
     verdicts: list[Verdict] = []
-    work = [(mutant.name, options.start, options.seeds) for mutant in chosen]
-    # A fresh process per mutant: what it changes must not leak into the next.
+    # Fresh processes: what a mutant changes must not leak, neither into the next nor into the
+    # run without any.
     context = multiprocessing.get_context("fork")
-    with context.Pool(options.jobs, maxtasksperchild=1) as pool:
-        for verdict in pool.imap_unordered(_try, work):
+    with context.Pool(options.jobs, maxtasksperchild=1) as pool, ThreadPool(options.jobs) as desks:
+
+        def judge(mutant: Mutant) -> Verdict:
+            started = time.perf_counter()
+            verdict = Verdict(mutant.name, mutant.rule, caught=False)
+            while not verdict.caught and verdict.seeds < options.seeds:
+                first, left = options.start + verdict.seeds, options.seeds - verdict.seeds
+                played, found = pool.apply(_play, (mutant.name, first, left))
+                verdict.seeds += played
+                if found is None:
+                    continue
+                if pool.apply(_is_broken, (found.seed,)):
+                    verdict.skipped.append(found.seed)
+                    continue
+                verdict.caught = True
+                verdict.checker, verdict.detail = found.promise, found.detail
+                verdict.seed = found.seed
+            verdict.wall_s = round(time.perf_counter() - started, 1)
+            return verdict
+
+        for verdict in desks.imap_unordered(judge, chosen):
             verdicts.append(verdict)
             if not options.json:
                 _print(verdict)
@@ -80,22 +102,18 @@ def _print(verdict: Verdict) -> None:
         print(f"{verdict.name:32} SURVIVED {verdict.seeds} seeds", flush=True)
 
 
-def _try(work: tuple[str, int, int]) -> Verdict:
-    name, start, count = work
-    mutant = next(m for m in MUTANTS if m.name == name)
-    mutant.apply()
-    verdict = Verdict(mutant.name, mutant.rule, caught=False)
-    started = time.perf_counter()
-    for seed in range(start, start + count):
-        result = run_seed(seed, None, is_mutated=True)
-        verdict.seeds += 1
+def _play(name: str, first: int, most: int) -> tuple[int, Result | None]:
+    """Play seeds with a mutant until one breaks a promise; how many, and that one."""
+    next(m for m in MUTANTS if m.name == name).apply()
+    for played in range(1, most + 1):
+        result = run_seed(first + played - 1, None, is_mutated=True)
         if result.promise:
-            verdict.caught = True
-            verdict.checker, verdict.detail = result.promise, result.detail
-            verdict.seed = seed
-            break
-    verdict.wall_s = round(time.perf_counter() - started, 1)
-    return verdict
+            return played, result
+    return most, None
+
+
+def _is_broken(seed: int) -> bool:
+    return bool(run_seed(seed).promise)
 
 
 if __name__ == "__main__":

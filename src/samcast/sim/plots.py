@@ -5,6 +5,7 @@ too seldom.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from samcast.sim.clients import Proposer, SenderApp
 from samcast.sim.world import Process
 
 if TYPE_CHECKING:
@@ -24,28 +25,59 @@ class Plots:
 
     def menu(self) -> list[Callable[[], None]]:
         """One of these at a time."""
+        led = [self.strand, self.strand, self.lag_and_rot, self.short_name]
         timed = self._faults.timed([self.swap_quorums, self.brownout])
-        return [self.strand, self.strand, *timed]
-
-    def _voters(self) -> list[Process]:
-        cluster = self._cluster
-        return [p for p in self._faults.up() if cluster.commit_server(p) is not None]
+        return [*map(self._faults.when_led, led), *timed]
 
     def strand(self) -> None:
-        """The sequencer loses its commit servers but not its data servers, so that it numbers what
-        nobody stores; when it comes back, whoever leads then dies."""
+        """The sequencer still hears but isn't heard, so that it numbers what nobody stores; then
+        it is alone, perhaps with the data servers, and others lead; it comes back just before
+        these die."""
         leading = self._faults.leading()
         if not leading:
             return
         victim = self._chance.pick(leading)
         self._faults.note("strand", victim)
-        links = self._part([victim.node], [p.node for p in self._voters()])
+        others = [p.node for p in self._cluster.servers if self._cluster.is_voter(p.node)]
+        links = self._world.network.cut([victim.node], others)
+        self._faults.later(20, 120, self._leave_alone, victim, others, links)
 
-        def end() -> None:
-            self._world.network.mend(links)
-            self._faults.later(0, 40, self._faults.servers.crash_sequencer)
+    def _leave_alone(
+        self, victim: Process, others: list[int], links: list[tuple[int, int]]
+    ) -> None:
+        network = self._world.network
+        links += network.cut(others, [victim.node])
+        others = [node for node in others if node != victim.node]
+        if self._chance.happens(0.6):
+            keepers = [p.node for p in self._cluster.servers if not self._cluster.is_voter(p.node)]
+            self._faults.later(400, 900, network.mend, self._part(keepers, others))
+        if self._chance.happens(0.7):  # For a while members hear only the one that is alone.
+            members = [app.process.node for app in self._cluster.members]
+            self._faults.later(100, 400, network.mend, network.cut(others, members))
+        self._faults.later(150, 450, self._rejoin, victim, links)
 
-        self._faults.later(150, 450, end)
+    def _rejoin(self, victim: Process, links: list[tuple[int, int]]) -> None:
+        self._world.network.mend(links)
+        if not self._faults.is_on:
+            return
+        if self._chance.happens(0.5):
+            self._end_leaders(victim)
+            return
+        assert victim.disk is not None
+        victim.disk.slow_down(self._chance.pick((1, 10, 30)))
+        self._faults.await_states(victim, ("installing",), self._end_both)
+
+    def _end_leaders(self, victim: Process) -> None:
+        for process in self._faults.leading():
+            if process is not victim:
+                self._faults.servers.stop(process, "crash_sequencer")
+
+    def _end_both(self, victim: Process) -> None:
+        """While it takes over the others' log, both it and their leader die."""
+        assert victim.disk is not None
+        victim.disk.slow_down(1)
+        self._faults.servers.crash(victim)
+        self._end_leaders(victim)
 
     def _part(self, one: list[int], other: list[int]) -> list[tuple[int, int]]:
         network = self._world.network
@@ -54,7 +86,7 @@ class Plots:
     def swap_quorums(self) -> None:
         """Just enough servers elect one of them, heard by nobody else; it dies, and comes back
         among the others, who hear nothing of those that elected it."""
-        voters = self._voters()
+        voters = [p for p in self._faults.up() if self._cluster.is_voter(p.node)]
         few = self._cluster.shape.e
         if len(voters) <= few:
             return
@@ -99,17 +131,78 @@ class Plots:
         self._faults.later(300, 900, network.mend, parted)
 
     def brownout(self) -> None:
-        """All disks become very slow, and then the power goes."""
+        """All disks become very slow, often only those of the order, and then the power goes."""
         self._faults.note("brownout")
-        slow = self._chance.pick((20, 60, 200))
+        times = self._chance.pick((20, 60, 200, 400))
+        is_data = self._chance.happens(0.6)
         for process in self._cluster.servers:
             assert process.disk is not None
-            process.disk.slow = slow
-        self._faults.later(5, 60, self._end_brownout)
+            process.disk.slow_down(times, data=is_data)
+        self._faults.later(5, 100, self._end_brownout)
 
     def _end_brownout(self) -> None:
         for process in self._cluster.servers:
             assert process.disk is not None
-            process.disk.slow = 1
+            process.disk.slow_down(1)
         if self._faults.is_on:
-            self._faults.servers.lose_power(self._chance.pick((0.0, 0.0, 0.5)))
+            self._faults.servers.lose_power(self._chance.pick((0.0, 0.5)))
+
+    def lag_and_rot(self) -> None:
+        """One server falls behind, one that had kept up rots, and the sequencer dies, at once or
+        while the rotten one is being repaired: those two are left with what was committed."""
+        leading = self._faults.leading()
+        others = [
+            p for p in self._faults.up() if self._cluster.is_voter(p.node) and p not in leading
+        ]
+        if not leading or len(others) < 2:
+            return
+        self._faults.note("lag_and_rot", leading[0])
+        lagging, rotting = self._chance.some(others, 2)
+        links = self._part([lagging.node], [p.node for p in self._cluster.servers])
+        self._faults.later(40, 300, self._rot_behind, rotting, links)
+
+    def _rot_behind(self, rotting: Process, links: list[tuple[int, int]]) -> None:
+        servers, network = self._faults.servers, self._world.network
+        if not self._faults.is_on or not rotting.is_up:
+            network.mend(links)
+            return
+
+        def end(_: Process) -> None:
+            self._end_leaders(rotting)
+            network.mend(links)
+
+        self._chance.pick((servers.rot_tail, servers.rot_tail, servers.rot_middle))(rotting)
+        if self._chance.happens(0.5):
+            end(rotting)
+            return
+        self._faults.await_states(rotting, ("installing", "following"), end)
+        self._faults.later(500, 600, network.mend, links)
+
+    def short_name(self) -> None:
+        """A name is opened, used once and given up, and the power goes before disks have noted
+        that its message has a number."""
+        self._faults.note("short_name")
+        for process in self._cluster.servers:
+            assert process.disk is not None
+            process.disk.slow_down(self._chance.pick((40, 100)), order=False)
+        app = self._cluster.add_sender(is_named=True)
+        app.want(1)
+        self._await_confirmed(app, ELECTION_TRIES)
+
+    def _await_confirmed(self, app: SenderApp, tries: int) -> None:
+        if not self._faults.is_on or not tries:
+            return
+        if not app.is_idle:
+            self._world.at(self._chance.between(200, 600), self._await_confirmed, app, tries - 1)
+            return
+        removal = self._faults.clients.give_up_name(app)
+        if removal is not None:
+            self._await_removed(removal, ELECTION_TRIES)
+
+    def _await_removed(self, removal: Proposer, tries: int) -> None:
+        if not self._faults.is_on or not tries:
+            return
+        if removal.outcome is None:
+            self._world.at(200, self._await_removed, removal, tries - 1)
+            return
+        self._end_brownout()

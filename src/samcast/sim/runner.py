@@ -99,7 +99,7 @@ class Run:
             process.paused_until = 0
             process.clock_rate = 1.0
             assert process.disk is not None
-            process.disk.slow = 1
+            process.disk.slow_down(1)
             process.disk.is_failing = False
             if process.node in broken:
                 if process.is_up:

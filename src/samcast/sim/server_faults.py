@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from samcast.group.storage import Filled
 from samcast.sim.damage import Damage
 from samcast.sim.world import Process
-from samcast.wire.order import ROLE_COMMIT, ROLE_DATA
+from samcast.wire.order import ROLE_DATA
 
 if TYPE_CHECKING:
     from samcast.sim.faults import Faults
@@ -112,7 +112,7 @@ class ServerFaults:
         """Of the order, if there is any: that is what a torn write could harm most."""
         disk = process.disk
         assert disk is not None
-        is_voter = self._cluster.roles_of(process.node) & ROLE_COMMIT
+        is_voter = self._cluster.is_voter(process.node)
         return (disk.order if is_voter else disk.data).sectors_waiting()
 
     def crash_writing(self) -> None:
@@ -214,12 +214,8 @@ class ServerFaults:
         disk = victim.disk
         assert disk is not None
         self._faults.note("disk_slow", victim)
-        disk.slow = self._chance.pick((10, 100, 400))
-
-        def end() -> None:
-            disk.slow = 1
-
-        self._faults.later(100, 800, end)
+        disk.slow_down(self._chance.pick((10, 100, 400)))
+        self._faults.later(100, 800, disk.slow_down, 1)
 
     def _hurt(self, kind: str, victim: Process, hurt: Callable[[], bool], is_rot: bool) -> None:
         """Damage a disk within the budget; its server dies with it and comes back."""

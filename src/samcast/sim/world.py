@@ -50,6 +50,7 @@ class Process:
         self.clock_offset_ms = 0
         self._routes: dict[type, list[int]] = {}
         self._inbox: list[list[Event]] = []
+        self._dues_ms: list[int] = []  # per role, asked after each of its steps
         self._turn_at = 0  # 0: no turn is planned
         self._wake_at = 0
         self.life = 0  # so that what was planned for a former life is ignored
@@ -64,6 +65,7 @@ class Process:
         self.boots += 1
         self.life += 1
         self._inbox = [[] for _ in roles]
+        self._dues_ms = [role.due_ms() for role in roles]
         self._routes = {}
         for at, role in enumerate(roles):
             for kind in role._handlers:  # type: ignore[attr-defined]
@@ -121,10 +123,12 @@ class Process:
             self.plan_turn(0)
             return
         self._turn_at = 0
-        ticked = Ticked(self.now_ms())
+        now_ms = self.now_ms()
+        ticked = Ticked(now_ms)
+        dues = self._dues_ms
         for at, role in enumerate(self.roles):
             events = self._inbox[at]
-            if not events and role.due_ms() > ticked.now_ms:
+            if not events and dues[at] > now_ms:
                 continue
             if self.world.is_cutting and len(events) > 1 and self.world.chance.happens(0.2):
                 cut = self.world.chance.between(1, len(events) - 1)
@@ -135,10 +139,10 @@ class Process:
             self.world.step(self, at, role, [ticked, *events])
             if life != self.life:
                 return
-        self._plan_wake(ticked.now_ms)
+            dues[at] = role.due_ms()
+        self._plan_wake(now_ms, min(dues))
 
-    def _plan_wake(self, now_ms: int) -> None:
-        due = min((role.due_ms() for role in self.roles), default=now_ms + 10**9)
+    def _plan_wake(self, now_ms: int, due: int) -> None:
         wait_us = max(1, int((due - now_ms) * US_PER_MS / self.clock_rate))
         at = self.world.now_us + min(wait_us, 10**9)
         if not self._wake_at or at < self._wake_at or self._wake_at <= self.world.now_us:
@@ -292,7 +296,7 @@ class World:
         assert disk is not None
         device.begin_sync()
         wait = disk.sync_us + int(self.chance.unit() * disk.sync_us)
-        self.at(wait * disk.slow, self._synced, process, process.life, at, device)
+        self.at(wait * device.slow, self._synced, process, process.life, at, device)
 
     def _synced(self, process: Process, life: int, at: int, device: Device) -> None:
         disk = process.disk
