@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from samcast.group.owner import State
 from samcast.sim.clients import MemberApp, OwnerApp, Proposer, SenderApp
 from samcast.wire.group import AbortRequest, SenderRemovalRequest
 
 if TYPE_CHECKING:
     from samcast.sim.faults import Faults
+
+ABORT_TRIES = 600
 
 
 class ClientFaults:
@@ -56,13 +59,24 @@ class ClientFaults:
             app.want(1)
 
     def abort(self) -> None:
-        """Somebody gives up a transaction that may just be under way."""
-        owners = [o.owner for o in self._cluster.owners if o.owner is not None]
-        if owners:
-            owner = self._chance.pick(owners)
-            self._faults.note("abort")
-            tx = owner.tx_next + self._chance.pick((0, 0, 0, 1))
-            self._cluster.propose(AbortRequest(owner.id, owner.incarnation, tx))
+        """Somebody gives up a transaction, mostly one that is just under way."""
+        if self._cluster.owners:
+            app = self._chance.pick(self._cluster.owners)
+            self._await_deciding(app, 0 if self._chance.happens(0.2) else ABORT_TRIES)
+
+    def _await_deciding(self, app: OwnerApp, tries: int) -> None:
+        owner = app.owner
+        if owner is None or not self._faults.is_on:
+            return
+        if tries and owner.state is not State.DECIDING:
+            wait = self._chance.between(200, 2000)
+            self._faults.world.at(wait, self._await_deciding, app, tries - 1)
+            return
+        self._faults.note("abort")
+        tx = owner.tx_next + self._chance.pick((0, 0, 0, 1))
+        self._cluster.propose(AbortRequest(owner.id, owner.incarnation, tx))
+        if self._chance.happens(0.5):  # Stages may outlive the sequencer that was to decide.
+            self._faults.servers.crash_sequencer()
 
     def takeover(self) -> None:
         """A second process opens a name while the first, perhaps paused, still lives."""

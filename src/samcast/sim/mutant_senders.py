@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from samcast.group import core, data_server, entry, numbering, order_queries, rows, sequencer
+from samcast.group.owner import Owner
 from samcast.group.rows import Admission, GroupRows
 from samcast.group.sender import Outgoing, Sender
 from samcast.group.storage import DropBatch
-from samcast.machine.ports import Effect, NodeId, Send
+from samcast.machine.ports import Effect, Multicast, NodeId, Send
 from samcast.sim.mutant import Mutant, replace
 from samcast.wire.batch import Batch, columns_from_messages, make_batch, messages_of
 from samcast.wire.group import (
@@ -295,7 +296,8 @@ def stages_not_held() -> None:
 
 
 def stages_of_others() -> None:
-    """A decision may name stages of an incarnation before its own."""
+    """A decision may name stages of an incarnation before its own, so an owner that opens again
+    doesn't stage again unless it has to."""
 
     def holds_all(self: Any, request: DecisionRequest) -> bool:
         held = {(k[0], k[1], k[3], k[4]) for k in self._held}
@@ -306,6 +308,15 @@ def stages_of_others() -> None:
         )
 
     replace(numbering.Numbering, "holds_all", holds_all)
+    before = Owner._stage
+
+    def stage(self: Any, out: list[Effect]) -> None:
+        is_again = self._current is not None
+        before(self, out)
+        if is_again:
+            out[:] = [effect for effect in out if type(effect) is not Multicast]
+
+    replace(Owner, "_stage", stage)
 
 
 def stage_dropped_by_entry() -> None:
