@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from samcast.sim.faults import Faults
 
 ELECTION_TRIES = 800
+REPAIR_TRIES = 1500
 
 
 class Plots:
@@ -25,7 +26,7 @@ class Plots:
 
     def menu(self) -> list[Callable[[], None]]:
         """One of these at a time."""
-        led = [self.strand, self.strand, self.lag_and_rot, self.short_name]
+        led = [self.strand, self.strand, self.lag_and_rot, self.lag_and_rot, self.short_name]
         timed = self._faults.timed([self.swap_quorums, self.brownout])
         return [*map(self._faults.when_led, led), *timed]
 
@@ -148,35 +149,46 @@ class Plots:
             self._faults.servers.lose_power(self._chance.pick((0.0, 0.5)))
 
     def lag_and_rot(self) -> None:
-        """One server falls behind, one that had kept up rots, and the sequencer dies, at once or
-        while the rotten one is being repaired: those two are left with what was committed."""
+        """Some servers fall behind, one that had kept up rots, and the sequencer dies, at once or
+        while the rotten one is being repaired: these are left with what was committed."""
         leading = self._faults.leading()
         others = [
             p for p in self._faults.up() if self._cluster.is_voter(p.node) and p not in leading
         ]
-        if not leading or len(others) < 2:
+        spare = self._cluster.shape.servers - self._cluster.shape.k
+        if not leading or not spare or len(others) <= spare:
             return
         self._faults.note("lag_and_rot", leading[0])
-        lagging, rotting = self._chance.some(others, 2)
-        links = self._part([lagging.node], [p.node for p in self._cluster.servers])
+        rotting, *lagging = self._chance.some(others, 1 + spare)
+        rest = [p.node for p in self._cluster.servers if p not in lagging]
+        links = self._part([p.node for p in lagging], rest)
         self._faults.later(40, 300, self._rot_behind, rotting, links)
 
     def _rot_behind(self, rotting: Process, links: list[tuple[int, int]]) -> None:
-        servers, network = self._faults.servers, self._world.network
-        if not self._faults.is_on or not rotting.is_up:
-            network.mend(links)
-            return
+        servers = self._faults.servers
+
+        def mend() -> None:
+            self._world.network.mend(links)
+            links.clear()
 
         def end(_: Process) -> None:
             self._end_leaders(rotting)
-            network.mend(links)
+            mend()
 
-        self._chance.pick((servers.rot_tail, servers.rot_tail, servers.rot_middle))(rotting)
+        if not self._faults.is_on or not rotting.is_up:
+            mend()
+            return
         if self._chance.happens(0.5):
+            servers.rot_tail(rotting)
             end(rotting)
             return
-        self._faults.await_states(rotting, ("installing", "following"), end)
-        self._faults.later(500, 600, network.mend, links)
+        assert rotting.disk is not None
+        rotting.disk.slow_down(self._chance.pick((1, 10, 30)))
+        self._chance.pick((servers.rot_head, servers.rot_middle))(rotting)
+        self._faults.later(1, 10, self._faults.restart, rotting)
+        self._faults.await_states(rotting, ("installing", "following"), end, REPAIR_TRIES)
+        self._faults.later(600, 700, mend)
+        self._faults.later(600, 700, rotting.disk.slow_down, 1)
 
     def short_name(self) -> None:
         """A name is opened, used once and given up, and the power goes before disks have noted

@@ -225,7 +225,7 @@ class ServerFaults:
         self._die(victim)
         if hurt():
             self.damage.add(victim)
-        self._faults.later(1, 300, self._faults.restart, victim)
+        self._faults.later(1, self._chance.pick((10, 300)), self._faults.restart, victim)
         if self._chance.happens(0.6):
             self._faults.strike_while_hurt(victim)
 
