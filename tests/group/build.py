@@ -279,6 +279,9 @@ class OrderDisk:
                 self._vote = decode_vote(store.record)
             elif isinstance(store, StoreSnapshot):
                 self._snapshots[store.index] = store.state
+                gone = [index for index in self._snapshots if index not in store.kept]
+                for index in gone:
+                    del self._snapshots[index]
         return Stored(max(store.token for store in done))
 
     @property
@@ -287,8 +290,7 @@ class OrderDisk:
 
     def recovery(self, *, is_rotten: bool = False) -> OrderRecovery:
         """As after a crash: what isn't synced is gone."""
-        newest = sorted(self._snapshots)[-2:]
-        states = [self._snapshots[index] for index in newest]
+        states = [self._snapshots[index] for index in sorted(self._snapshots)]
         return OrderRecovery(self._uuid, self._vote, list(self._records), is_rotten, states)
 
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from samcast.group.commit_server import CommitServer
+from samcast.group.core import Core
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import OrderRecovery, RewriteOrder, StoreOrder, StoreSnapshot
 from samcast.machine.ports import Effect, Received, Stored, Ticked
@@ -42,6 +43,7 @@ from samcast.wire.order import (
     RunEntry,
     Server,
 )
+from samcast.wire.records import BaseRecord, EntriesRecord
 from tests.group.build import (
     CLIENT,
     CONFIGURATION,
@@ -270,6 +272,43 @@ def test_without_the_snapshot_of_its_base_a_log_is_unknown() -> None:
     again = commit_server(2, settings=SHORT, recovery=recovery)
     assert again.unknown_from == 1
     assert again.core.index == 0
+
+
+@pytest.mark.req("GRP-23", "GRP-27")
+def test_what_rot_left_of_a_log_is_kept_below_the_newest_snapshot() -> None:
+    cell = led_cell(SHORT)
+    for counter in range(1, 60):
+        cell.send(batch(counter))
+        cell.run(1)
+        recovery = cell.disks[2].recovery(is_rotten=True)
+        newest = Core.decode(recovery.snapshots[-1], SHORT).index if recovery.snapshots else 0
+        base = cell.commit[2].log.base
+        if 0 < base < newest - 1 and isinstance(recovery.records[0], BaseRecord):
+            break
+    else:
+        pytest.fail("no moment between a snapshot and its truncation")
+    whole = recovery.records
+    cut = [whole[0], EntriesRecord(base + 1, (cell.commit[2].log.entry(base + 1),))]
+    rotten = commit_server(2, settings=SHORT, recovery=msgspec.structs.replace(
+        recovery, records=cut
+    ))  # fmt: skip
+    assert (rotten.log.base, rotten.log.length) == (base, base + 1)
+    assert rotten.core.index == base
+    assert rotten.unknown_from == base + 2
+
+
+@pytest.mark.req("GRP-23", "GRP-27")
+def test_a_log_that_rot_shortened_wants_back_what_is_not_truncated() -> None:
+    cell = truncated()
+    recovery = cell.disks[2].recovery(is_rotten=True)
+    newest = Core.decode(recovery.snapshots[-1], SHORT)
+    lost = msgspec.structs.replace(recovery, records=(), snapshots=recovery.snapshots[-1:])
+    rotten = commit_server(2, settings=SHORT, recovery=lost)
+    assert rotten.log.base == newest.index > newest.truncated
+    assert rotten.installing.reply((9, 1, 1), is_started=False).hashes == ()
+    (reply,) = sent(rotten.step([Received(CLIENT, OrderRequest(1))]), CLIENT)
+    assert isinstance(reply, OrderReply)
+    assert reply.low_water == newest.truncated
 
 
 def test_a_snapshot_is_taken_at_every_agreed_index() -> None:

@@ -126,9 +126,14 @@ class CommitServer:
     def _recover_core(
         self, initial: Configuration, replayed: Replayed, states: dict[int, bytes]
     ) -> Core:
-        """The fold at the newest snapshot, which is of committed entries and so decided."""
-        newest = states[max(states)] if states else None
-        core = Core.decode(newest, self.settings) if newest else Core(initial, self.settings)
+        """The fold at the newest snapshot that the log reaches: what it holds must not be given up
+        for a later one, since data servers may not have seen those entries yet."""
+        core = Core(initial, self.settings)
+        for index in sorted(states, reverse=True):
+            older = Core.decode(states[index], self.settings)
+            if replayed.log.hash_at(index) == older.hash:
+                return older
+            core = core if core.index else older
         if replayed.log.hash_at(core.index) == core.hash:
             return core
         if core.index < replayed.log.base or replayed.unknown_from:

@@ -29,6 +29,7 @@ from samcast.group.storage import (
     Rotted,
     StoreBatch,
 )
+from samcast.group.streams import Streams
 from samcast.machine.ports import (
     Effect,
     Event,
@@ -50,6 +51,7 @@ from samcast.wire.group import (
     CommitSubmit,
     Control,
     FetchPlease,
+    Follow,
     Head,
     HeadRequest,
     Heartbeat,
@@ -99,6 +101,7 @@ class DataServer:
         self.is_full = False
         self.repairs = Repairs(self)
         self.reports = Reports(self)
+        self.streams = Streams(self)
         self._joining = Joining(node, self.uuid, ROLE_DATA, settings)
         self._recover(recovery)
         self._handlers: dict[type, Handler] = {
@@ -112,6 +115,7 @@ class DataServer:
             PayloadRequest: self.repairs.on_payload_request,
             Repair: self.repairs.on_repair,
             HeadRequest: self._on_head_request,
+            Follow: self.streams.on_follow,
         }
 
     def _recover(self, recovery: DataRecovery) -> None:
@@ -165,6 +169,7 @@ class DataServer:
         self._joining.see(self.follower.core.configuration)
         self._joining.ask(self._now_ms, out)
         self.reports.on_drained(self._now_ms, out)
+        self.streams.on_drained(out)
         self._send_answers(out)
 
     @property

@@ -165,7 +165,9 @@ class Follower:
         elif reply.low_water > self.core.index and not self._snapshot_index:
             self._snapshot_index = reply.low_water
             self._snapshot.clear()
-            out.append(Send(sender, SnapshotRequest(0, 0)))
+            # A later one would skip entries that are still there, and with them the numbers of
+            # payloads that we may hold.
+            out.append(Send(sender, SnapshotRequest(reply.low_water, 0)))
 
     def on_snapshot_reply(
         self, sender: NodeId, reply: SnapshotReply, now_ms: int, out: list[Effect]
@@ -178,24 +180,22 @@ class Follower:
             out.append(Warn("snapshot-size", f"{sender} says its snapshot has {reply.total} bytes"))
             return False
         if reply.index != self._snapshot_index or reply.offset != len(self._snapshot):
-            if reply.offset != 0:
-                return False  # A piece of another one, or repeated.
-            self._snapshot_index = reply.index
-            self._snapshot.clear()
+            return False  # A piece of another one, or repeated.
         self._snapshot += reply.data
         if len(self._snapshot) < reply.total:
             self._ask_due_ms = now_ms + self._settings.retry_ms
             out.append(Send(sender, SnapshotRequest(reply.index, len(self._snapshot))))
             return False
         state = bytes(self._snapshot)
-        self._snapshot_index = 0
+        asked, self._snapshot_index = self._snapshot_index, 0
         self._snapshot.clear()
         try:
             core = Core.decode(state, self._settings)
         except msgspec.DecodeError as error:
             out.append(Warn("snapshot-malformed", f"{sender}: {error}"))
             return False
-        if core.index <= self.core.index:
+        if core.index != asked:
+            out.append(Warn("snapshot-other", f"{sender} sent index {core.index}, not {asked}"))
             return False
         self.core = core
         self._ahead = {i: e for i, e in self._ahead.items() if i > core.index}

@@ -75,8 +75,10 @@ class Installing:
             out.append(Send(sequencer, self.reply(epoch, is_started=False)))
 
     def reply(self, epoch: Epoch, *, is_started: bool) -> StartReply:
-        """Where we stand in an install."""
+        """Where we stand in an install. One that has lost entries to rot which are not truncated
+        wants them back, for the sake of data servers: it names no place to go on from."""
         server = self._server
+        has_lost = server.unknown_from and server.log.base > server.core.truncated
         return StartReply(
             server.configuration.number,
             epoch,
@@ -84,7 +86,7 @@ class Installing:
             is_started,
             self.received(epoch),
             server.durable_length,
-            server.log.landmarks(),
+            () if has_lost else server.log.landmarks(),
         )
 
     def on_start(self, sender: NodeId, start: Start, out: list[Effect]) -> None:
@@ -169,7 +171,10 @@ class Installing:
             self._install = Install(start, sender, core)
             self._gather(sender, start, o)
 
-        out.append(server.store(lambda token: StoreSnapshot(token, core.index, state), stored))
+        kept = server.snapshots.kept_with(core.index)
+        out.append(
+            server.store(lambda token: StoreSnapshot(token, core.index, state, kept), stored)
+        )
 
     def _gather(self, sender: NodeId, start: Start, out: list[Effect]) -> None:
         install = self._install

@@ -273,11 +273,12 @@ class Member:
                 continue
             if batch.group != self.group:
                 continue
-            self._keep(batch)
             is_asked = self._settings.is_one_step or number_first in self._gone
             is_new = number_first >= self.number_next and number_first not in self._known
             if is_asked and is_new:
                 self._keep_by_number(number_first, batch)
+            else:
+                self._keep(batch)
 
     def _keep_by_number(self, number_first: int, batch: Batch) -> None:
         is_next = number_first == self._share_by_number()[1]

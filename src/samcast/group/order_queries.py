@@ -121,7 +121,7 @@ class OrderQueries:
             entries,
             core.index,
             core.hash,
-            log.base,
+            min(log.base, core.truncated),  # what only we have lost, others still have
         )
         out.append(Send(sender, reply))
 

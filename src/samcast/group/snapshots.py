@@ -2,7 +2,8 @@
 
 A snapshot is taken at every agreed index. When enough commit servers hold one, and enough data
 servers have marked every number up to it, the sequencer orders a truncation; each server then
-rewrites its journal without those entries. Two generations are kept.
+rewrites its journal without those entries. Two generations are kept, and the one at the log's base:
+who shares nothing with us starts from there.
 """
 
 from typing import TYPE_CHECKING
@@ -43,16 +44,22 @@ class Snapshots:
     def keep(self, index: int, state: bytes) -> None:
         """A snapshot, ours or a peer's, is on our disk now."""
         self._note(index, state)
-        for old in sorted(self._states)[:-GENERATIONS]:
-            if old != self._server.log.base:  # Who shares nothing with us starts from there.
-                del self._states[old]
+        kept = self.kept_with(index)
+        self._states = {at: state for at, state in self._states.items() if at in kept}
+
+    def kept_with(self, index: int) -> tuple[int, ...]:
+        """Which snapshots stay once this one is durable."""
+        newest = sorted({*self._states, index})[-GENERATIONS:]
+        return tuple(sorted({*newest, index, self._server.log.base}))
 
     def take(self, core: Core, out: list[Effect]) -> None:
         """Write the core state as it is at its index."""
         index, state = core.index, core.encode()
+        kept = self.kept_with(index)
         out.append(
             self._server.store(
-                lambda token: StoreSnapshot(token, index, state), lambda o: self.keep(index, state)
+                lambda token: StoreSnapshot(token, index, state, kept),
+                lambda o: self.keep(index, state),
             )
         )
 

@@ -41,10 +41,11 @@ class StoreVote(Store, frozen=True, gc=False):
 
 
 class StoreSnapshot(Store, frozen=True, gc=False):
-    """Write a core snapshot beside the older ones; the newest two are kept."""
+    """Write a core snapshot beside the older ones; once it is durable, only `kept` stay."""
 
     index: int
     state: bytes
+    kept: tuple[int, ...]
 
 
 class StoreBatch(Store, frozen=True, gc=False):

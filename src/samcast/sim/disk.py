@@ -5,11 +5,21 @@ flips bits of what is durable. A wiped or restored disk has another identity, as
 folder has. The order and the data are two devices that sync apart, as they do in a node.
 """
 
+from samcast.group.recovery import (
+    KIND_BATCH,
+    KIND_MARKS,
+    KIND_SNAPSHOT,
+    DataScan,
+    Place,
+    read_snapshots,
+    read_super,
+    read_vote,
+    recover_order,
+)
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import (
     BatchKey,
     DataRecovery,
-    FoundBatch,
     OrderRecovery,
     RewriteOrder,
     StoreBatch,
@@ -21,26 +31,11 @@ from samcast.group.storage import (
 from samcast.limits import SECTOR_BYTES
 from samcast.machine.ports import Store
 from samcast.sim.chance import SeededChance
-from samcast.wire.batch import decode_batch
-from samcast.wire.errors import WireError
-from samcast.wire.journal import JournalWriter, Verdict, scan_journal
-from samcast.wire.records import (
-    SuperRecord,
-    VoteRecord,
-    decode_mark,
-    decode_record,
-    decode_super,
-    decode_vote,
-    encode_record,
-)
+from samcast.wire.journal import JournalWriter, Verdict
+from samcast.wire.records import SuperRecord, VoteRecord, encode_record
 from samcast.wire.segment import encode_record as encode_data
 from samcast.wire.segment import read_record as read_data
-from samcast.wire.segment import record_bytes, scan_segment
-from samcast.wire.twin import TwinState, decode_twin, encode_twin
-
-KIND_BATCH = 1
-KIND_MARKS = 2
-KIND_SNAPSHOT = 3
+from samcast.wire.twin import encode_twin
 
 File = tuple[str, int]
 VOTE: File = ("vote", 0)
@@ -121,10 +116,11 @@ class Disk:
         self._vote_sequence = 0
         self._boot = 0
         self._data_at = 0
-        self._places: dict[BatchKey, tuple[int, int, int]] = {}  # boot, offset, length
+        self._places: dict[BatchKey, Place] = {}
         self._unsynced: dict[BatchKey, bytes] = {}
         self._writer = JournalWriter(segment_bytes=segment_bytes)
         self._group_of: list[tuple[int, int]] = []  # token, journal sequence
+        self._kept: list[tuple[int, tuple[int, ...]]] = []  # token, snapshots that stay then
         self.last_verdict = Verdict.CLEAN
         self.is_data_damaged = False
 
@@ -143,6 +139,7 @@ class Disk:
             self.order.write(effect.token, VOTE, 0, encode_twin(self._vote_sequence, effect.record))
         elif type(effect) is StoreSnapshot:
             record = encode_data(KIND_SNAPSHOT, effect.state, generation=1, offset=0)
+            self._kept.append((effect.token, effect.kept))
             self.order.write(effect.token, ("snapshot", effect.index), 0, record)
         else:
             self._store_data(effect)
@@ -176,9 +173,10 @@ class Disk:
             return token
         while self._group_of and self._group_of[0][0] <= token:
             self._writer.note_synced(self._group_of.pop(0)[1])
-        snapshots = sorted(index for kind, index in device.files if kind == "snapshot")
-        for index in snapshots[:-2]:
-            del device.files[("snapshot", index)]
+        while self._kept and self._kept[0][0] <= token:
+            _, kept = self._kept.pop(0)
+            for file in [f for f in device.files if f[0] == "snapshot" and f[1] not in kept]:
+                del device.files[file]
         return token
 
     def read(self, key: BatchKey) -> bytes | None:
@@ -289,6 +287,7 @@ class Disk:
         self._boot += 1
         self._data_at = 0
         self._group_of.clear()
+        self._kept.clear()
         self._places.clear()
         is_new = not self._check_super()
         vote: VoteRecord | None = None
@@ -301,22 +300,20 @@ class Disk:
 
     def _check_super(self) -> bool:
         """Whether this is our disk and not a copy, a restored one, or none."""
-        twin = decode_twin(bytes(self.order.files.get(SUPER, b"")))
-        if twin.state is not TwinState.FOUND:
+        record = read_super(bytes(self.order.files.get(SUPER, b"")))
+        if record is None:
             return False
-        record = decode_super(twin.record)
         self.uuid = record.uuid
         return record.node == self._node and record.identity == self.identity
 
     def _read_vote(self) -> tuple[VoteRecord | None, bool]:
         """The vote, if there ever was one, and whether it can be read."""
-        twin = decode_twin(bytes(self.order.files.get(VOTE, b"")))
-        if twin.state is not TwinState.FOUND:
-            return None, twin.state is TwinState.EMPTY
-        self._vote_sequence = twin.sequence
-        if not twin.is_whole:  # One copy stands alone: make it two before acting on it.
-            self.order.put(VOTE, 0, encode_twin(twin.sequence, twin.record))
-        return decode_vote(twin.record), True
+        found = read_vote(bytes(self.order.files.get(VOTE, b"")))
+        self._vote_sequence = max(self._vote_sequence, found.sequence)
+        if found.vote is not None and not found.is_whole:
+            # One copy stands alone: make it two before acting on it.
+            self.order.put(VOTE, 0, encode_twin(found.sequence, encode_record(found.vote)))
+        return found.vote, found.is_readable
 
     def _format(self) -> None:
         identity = self.identity
@@ -327,46 +324,19 @@ class Disk:
         self.order.put(SUPER, 0, encode_twin(1, encode_record(record)))
 
     def _recover_order(self, vote: VoteRecord | None) -> OrderRecovery:
-        segments = {
-            number: bytes(content)
-            for (kind, number), content in self.order.files.items()
-            if kind == "segment"
-        }
-        scan = scan_journal(segments, segment_bytes=self._segment_bytes)
-        self.last_verdict = scan.verdict
-        self._writer = JournalWriter(segment_bytes=self._segment_bytes, state=scan.state)
-        self._writer.note_synced(self._writer.sequence)
-        snapshots: list[bytes] = []
-        for (kind, _), content in sorted(self.order.files.items()):
-            if kind == "snapshot":
-                found = read_data(bytes(content), generation=1, offset=0)
-                if found is not None:
-                    snapshots.append(found[1])
-        records = [decode_record(record) for record in scan.records]
-        is_rotten = scan.verdict is Verdict.ROT
-        return OrderRecovery(self.uuid, vote, records, is_rotten, snapshots)
+        files = sorted(self.order.files.items())
+        segments = {number: bytes(data) for (kind, number), data in files if kind == "segment"}
+        snapshots = read_snapshots(bytes(data) for (kind, _), data in files if kind == "snapshot")
+        recovery, self._writer, self.last_verdict = recover_order(
+            self.uuid, vote, segments, self._segment_bytes, snapshots
+        )
+        return recovery
 
     def _recover_data(self) -> DataRecovery:
-        self.is_data_damaged = False
-        batches: dict[BatchKey, FoundBatch] = {}
-        marks: list[tuple[BatchKey, int]] = []
+        scan = DataScan(self.uuid)
         for (kind, boot), content in sorted(self.data.files.items()):
-            if kind != "data":
-                continue
-            image = bytes(content)
-            scan = scan_segment(image, boot)
-            self.is_data_damaged = self.is_data_damaged or bool(scan.damaged)
-            for found in scan.found:
-                body = image[found.body_offset : found.body_offset + found.length]
-                if found.kind == KIND_MARKS:
-                    marks += [(mark[:5], mark[5]) for mark in decode_mark(body).marks]
-                    continue
-                try:
-                    batch = decode_batch(body)
-                except WireError:
-                    continue
-                key = (batch.group, batch.sender, batch.incarnation, batch.counter_first,
-                       batch.stage)  # fmt: skip
-                batches[key] = FoundBatch(key, batch.count, batch.birth, batch.digest)
-                self._places[key] = (boot, found.offset, record_bytes(found.length))
-        return DataRecovery(self.uuid, list(batches.values()), marks)
+            if kind == "data":
+                scan.add(boot, bytes(content))
+        self._places.update(scan.places)
+        self.is_data_damaged = scan.is_damaged
+        return scan.recovery()

@@ -19,7 +19,7 @@ from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 
 FAULTS_MIN = 10
-RUNS_MIN = 205
+RUNS_MIN = 225
 RUNS_WANTED = 280  # runs join messages, so fewer than that come out
 SECOND_US = 1_000_000
 CALM_US = 10 * SECOND_US  # to make the groups before anything goes wrong

@@ -43,6 +43,7 @@ class ServerFaults:
             aim(self.sync_error), aim(self.disk_full), aim(self.disk_slow), aim(self.rot_head),
             aim(self.rot_middle), aim(self.rot_tail), self._rot_of_leader, aim(self.rot_vote),
             aim(self.rot_data), aim(self.wipe), aim(self.wipe), aim(self.restore_old),
+            aim(self.restore_old),
         ]  # fmt: skip
 
     def singles(self) -> list[Callable[[Process], None]]:
@@ -278,9 +279,15 @@ class ServerFaults:
         def restore(tries: int) -> None:
             if not self._faults.is_on or not tries:
                 return
-            if victim.is_up:
-                self._hurt("restore_old", victim, hurt, is_rot=False)
-            else:
+            if not victim.is_up:
                 self._faults.later(5, 50, restore, tries - 1)
+            elif self._chance.happens(0.5):
+                rare = ("recovering", "installing")
+                self._faults.await_states(victim, rare, strike)
+            else:
+                strike(victim)
+
+        def strike(hit: Process) -> None:
+            self._hurt("restore_old", hit, hurt, is_rot=False)
 
         self._faults.later(100, 1000, restore, 20)

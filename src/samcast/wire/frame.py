@@ -90,6 +90,10 @@ class FrameDecoder:
         self._gathered_bytes = 0
         self._failure: tuple[str, str] | None = None
 
+    def allow(self, bytes_max: int) -> None:
+        """Frames that begin from now on may be this large."""
+        self._bytes_max = bytes_max
+
     @property
     def buffered(self) -> int:
         """Bytes held between two feeds: at most a header and the payload that it announces."""

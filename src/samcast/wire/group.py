@@ -424,6 +424,16 @@ class Moved(Control, frozen=True, gc=False, array_like=True, tag=30):
     configuration: Configuration
 
 
+class Follow(Control, frozen=True, gc=False, array_like=True, tag=31):
+    """Member -> one data server: send what is committed from here on, as it comes, so many runs;
+    `is_more` adds to what was asked for before instead of starting over."""
+
+    group: Natural
+    number_first: Natural
+    runs: Natural
+    is_more: bool = False
+
+
 AnyControl = (
     DataReport
     | FetchPlease
@@ -455,6 +465,7 @@ AnyControl = (
     | SnapshotReply
     | Join
     | Moved
+    | Follow
 )
 
 encode_control = msgspec.msgpack.Encoder().encode
