@@ -1,9 +1,28 @@
 """Samcast: one stream of numbered messages, equal for every receiver, through any failure.
 
-Today the package holds the ordering core (`wire`, `machine`, `group`) and the simulator that tries
-to break it (`sim`); it opens no socket and no file of its own.
+import samcast
+
+with samcast.connect() as client:
+    orders = client.group("orders")
+    orders.send(b"first").number()
+    for message in orders.read(1, count=1):
+        print(message.number, message.body)
 """
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["__version__"]
+__all__ = ["__version__", "connect"]
+
+if TYPE_CHECKING:
+    from samcast.client.blocking import connect
+
+
+def __getattr__(name: str) -> Any:
+    """The client is imported when it is used: nodes and tools start without it."""
+    if name == "connect":
+        from samcast.client.blocking import connect
+
+        return connect
+    raise AttributeError(f"module 'samcast' has no attribute {name!r}")

@@ -2,6 +2,13 @@
 
     SamcastError
         ConfigError     also a ValueError
+        DiskError       also an OSError
+        ClientError
+            NotConnectedError   also a ConnectionError
+            RefusedError
+            FencedError
+            OutcomeUnknownError
+            WaitTimeoutError    also a TimeoutError
 
 The text of an error names what went wrong, with what, and what to do about it. Bugs of Samcast's
 own are assertions and stand outside this tree: nobody should catch them.
@@ -14,3 +21,31 @@ class SamcastError(Exception):
 
 class ConfigError(SamcastError, ValueError):
     """A setting is out of range or contradicts another. Mend the one it names and start again."""
+
+
+class DiskError(SamcastError, OSError):
+    """A node's folder can't be used. Nothing was changed in it."""
+
+
+class ClientError(SamcastError):
+    """What a client of a cluster may meet."""
+
+
+class NotConnectedError(ClientError, ConnectionError):
+    """No node could be reached, or the client was closed. Connect again."""
+
+
+class RefusedError(ClientError):
+    """The cluster said no, and will say so again: mend the request."""
+
+
+class FencedError(ClientError):
+    """Another process goes on under this sender's name. Stop, or connect again to take over."""
+
+
+class OutcomeUnknownError(ClientError):
+    """The cluster no longer remembers whether this was committed. Look at the group's messages."""
+
+
+class WaitTimeoutError(ClientError, TimeoutError):
+    """It took too long; the outcome is still open, and waiting again is fine."""

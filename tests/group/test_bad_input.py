@@ -170,7 +170,7 @@ TO_FOLLOWER: list[Case] = [
         "start without a quorum",
         2,
         lambda e, n: Start(IMPOSSIBLE[1], (1, 2, 1), 0, HASH_NONE, 1, (ENTRY,), 1),
-        "",
+        "install-undoes-committed",
     ),
     ("data report to no sequencer", 3, lambda e, n: DataReport(1, e, 103, LAST, ()), ""),
     ("ack to no sequencer", 3, lambda e, n: CommitAck(1, e, 103, LAST, True, LAST, OTHER), ""),

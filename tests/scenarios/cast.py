@@ -14,12 +14,12 @@ from samcast.group.data_server import DataServer
 from samcast.group.entry import Entry
 from samcast.group.member import Deliver, Member
 from samcast.group.owner import Owner, Transacted
+from samcast.group.proposer import Proposer
 from samcast.group.sender import Opened, Sender, Submitted
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import Channel, Effect, Role
 from samcast.machine.quorum import check_quorums
 from samcast.sim.chance import SeededChance
-from samcast.sim.clients import Proposer
 from samcast.sim.disk import Disk
 from samcast.sim.network import Network
 from samcast.sim.world import US_PER_MS, Process, World

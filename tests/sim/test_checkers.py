@@ -137,9 +137,12 @@ def test_going_back_breaks_monotony() -> None:
     monotone.on_folded("a", 1, 5)
     monotone.on_folded("a", 2, 3)  # another life starts from its disk
     broken("M", lambda: monotone.on_folded("a", 1, 4))
-    monotone.on_disk(101, HIGH, 10)
-    broken("M", lambda: monotone.on_disk(101, LOW, 10))
-    broken("M", lambda: monotone.on_disk(101, HIGH, 9))
+    monotone.on_disk(101, HIGH)
+    broken("M", lambda: monotone.on_disk(101, LOW))
+    monotone.on_log(101, 10, is_known=True)
+    broken("M", lambda: monotone.on_log(101, 9, is_known=True))
+    monotone.on_log(101, 12, is_known=False)
+    monotone.on_log(101, 9, is_known=True)  # mended by an install
 
 
 def test_half_a_transaction_breaks_atomicity(facts: Facts) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from samcast import __version__
-from samcast.cli import sim
+from samcast.cli import cluster, messages, node, sim
 from samcast.errors import SamcastError
 
 EXIT_FAILED = 1
@@ -17,6 +17,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+app.command("up")(cluster.up)
+app.command("status")(cluster.status)
+app.command("down")(cluster.down)
+app.command("send")(messages.send)
+app.command("read")(messages.read)
+app.command("node")(node.run)
 app.command("sim", context_settings=sim.CONTEXT, add_help_option=False)(sim.run)
 
 

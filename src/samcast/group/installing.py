@@ -23,7 +23,7 @@ from samcast.wire.group import (
     Start,
     StartReply,
 )
-from samcast.wire.order import AnyEntry, Epoch, same_rank
+from samcast.wire.order import HASH_NONE, AnyEntry, Epoch, same_rank
 
 if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
@@ -119,7 +119,8 @@ class Installing:
         if start.base > start.length or start.index_first <= start.base:
             out.append(Warn("start-range", f"{sender}: base {start.base}, {start.index_first}"))
             return False
-        if self._server.log.hash_at(start.base) == start.base_hash:
+        is_from_start = start.base == 0 and start.base_hash == HASH_NONE
+        if is_from_start or self._server.log.hash_at(start.base) == start.base_hash:
             self._install = Install(start, sender, None)
             return True
         self._fetch(sender, start, out)

@@ -146,6 +146,11 @@ class Member:
         """How many runs it keeps that it can't deliver yet, and how many it may keep."""
         return len(self._units), self._settings.member_runs_max
 
+    @property
+    def head(self) -> int:
+        """The highest number that is known to be committed."""
+        return self._head
+
     # what is committed
 
     def _on_commit(self, sender: NodeId, commit: Commit, out: list[Effect]) -> None:

@@ -231,12 +231,18 @@ class Monotone:
             raise Violation("M", f"{who} went back to index {index}")
         self._folded[(who, life)] = index
 
-    def on_disk(self, uuid: int, promised: Epoch, low_water: int) -> None:
+    def on_disk(self, uuid: int, promised: Epoch) -> None:
         if promised < self._promised.get(uuid, promised):
             raise Violation("M", f"disk {uuid} forgot its promise {self._promised[uuid]}")
+        self._promised[uuid] = promised
+
+    def on_log(self, uuid: int, low_water: int, *, is_known: bool) -> None:
+        """A log that rot has hit says nothing, and begins anew with the install that mends it."""
+        if not is_known:
+            self._low_water.pop(uuid, None)
+            return
         if low_water < self._low_water.get(uuid, 0):
             raise Violation("M", f"disk {uuid} has low water {low_water} again")
-        self._promised[uuid] = promised
         self._low_water[uuid] = low_water
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from samcast.group.owner import State
-from samcast.sim.clients import MemberApp, OwnerApp, Proposer, SenderApp
+from samcast.group.proposer import Proposer
+from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.wire.group import AbortRequest, SenderRemovalRequest
 
 if TYPE_CHECKING:

@@ -4,70 +4,23 @@ A message's body names its sender, its place in the sender's sequence and the at
 checker can judge uniqueness and order without knowing anything of runs, ids or incarnations.
 """
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from samcast.group.member import Deliver, Member
 from samcast.group.owner import Decided, Owner, OwnerOpened, OwnerStopped, Transacted
 from samcast.group.sender import Confirmed, Failed, Opened, Sender, Stopped, Submitted
 from samcast.machine.ports import (
-    NEVER_MS,
     Channel,
     Effect,
-    Event,
-    NodeId,
-    Received,
     Role,
-    Send,
-    Ticked,
 )
-from samcast.machine.quorum import servers_with
 from samcast.sim.checkers import Identity
 from samcast.sim.world import Process
 from samcast.wire.batch import Message, columns_from_messages
-from samcast.wire.group import AnswerKind, AnyRequest, Outcome, Propose
-from samcast.wire.order import ROLE_COMMIT, Configuration
+from samcast.wire.group import AnswerKind
 
 if TYPE_CHECKING:
     from samcast.sim.cluster import Cluster
-
-
-class Proposer:
-    """A role of tests: proposes one thing until it hears the outcome."""
-
-    def __init__(
-        self, node: NodeId, configuration: Configuration, nonce: int, request: AnyRequest
-    ) -> None:
-        self.node = node
-        self._servers = [s.node for s in servers_with(configuration, ROLE_COMMIT)]
-        self._nonce = nonce
-        self._request = request
-        self._due_ms = 0
-        self._now_ms = 0
-        self._turn = node
-        self.outcome: Outcome | None = None
-        self._handlers: dict[type, Callable[..., None]] = {Outcome: self._on_outcome}
-
-    def step(self, events: Sequence[Event]) -> list[Effect]:
-        out: list[Effect] = []
-        for event in events:
-            if type(event) is Received and type(event.message) is Outcome:
-                self._on_outcome(event.message)
-            elif type(event) is Ticked:
-                self._now_ms = event.now_ms
-        if self.outcome is None and self._now_ms >= self._due_ms:
-            self._due_ms = self._now_ms + 60
-            self._turn += 1
-            server = self._servers[self._turn % len(self._servers)]
-            out.append(Send(server, Propose(self._nonce, self._request)))
-        return out
-
-    def _on_outcome(self, outcome: Outcome) -> None:
-        if outcome.nonce == self._nonce:
-            self.outcome = outcome
-
-    def due_ms(self) -> int:
-        return NEVER_MS if self.outcome is not None else self._due_ms
 
 
 class SenderApp:

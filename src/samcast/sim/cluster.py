@@ -7,10 +7,11 @@ few runs, messages carry a few entries, snapshots come every few entries.
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.entry import Entry
+from samcast.group.proposer import Proposer
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import Channel, Role
 from samcast.machine.quorum import check_quorums
-from samcast.sim.clients import MemberApp, OwnerApp, Proposer, SenderApp
+from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.sim.disk import Disk
 from samcast.sim.judge import Judge
 from samcast.sim.trace import Trace

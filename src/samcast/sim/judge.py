@@ -92,7 +92,8 @@ class Judge:
             self._leading[(process.node, process.life)] = role.sequencer
             self._on_sequencer(process, role, role.sequencer)
         self._on_folded(process, "commit", role.core.index, role.core.hash)
-        self.monotone.on_disk(role.uuid, role.vote_durable, role.log.base)
+        self.monotone.on_disk(role.uuid, role.vote_durable)
+        self.monotone.on_log(role.uuid, role.log.base, is_known=not role.unknown_from)
 
     def _on_sequencer(self, process: Process, role: CommitServer, sequencer: Sequencer) -> None:
         epoch = sequencer.epoch

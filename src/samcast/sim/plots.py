@@ -5,7 +5,8 @@ too seldom.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from samcast.sim.clients import Proposer, SenderApp
+from samcast.group.proposer import Proposer
+from samcast.sim.clients import SenderApp
 from samcast.sim.world import Process
 
 if TYPE_CHECKING:

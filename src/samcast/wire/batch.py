@@ -182,6 +182,15 @@ def columns_from_messages(messages: Sequence[Message]) -> bytes:
     )
 
 
+def columns_from_cells(
+    bodies: list[bytes], keys: list[bytes] | None = None, headers: list[bytes] | None = None
+) -> bytes:
+    """The same from one list per column, of equal lengths."""
+    _check_count(len(bodies))
+    sources = [_source_of_cells(cells) if cells else _ABSENT for cells in (bodies, keys, headers)]
+    return _assemble(sources)
+
+
 def columns_from_arrow(record_batch: "pyarrow.RecordBatch") -> bytes:
     """Columns of a `pyarrow.RecordBatch` with `body`, and `key` and `headers` if it has them.
 

@@ -1,0 +1,67 @@
+"""`samcast send` and `samcast read`: messages through pipes."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from samcast.cli.where import CLUSTER, DIR, address_of
+from samcast.errors import SamcastError
+
+
+def send(
+    group: Annotated[str, typer.Argument(help="Made if it isn't there.")],
+    cluster: CLUSTER = "",
+    folder: DIR = Path(".samcast"),
+    name: Annotated[str, typer.Option(help="Send under a name; skips what is already in.")] = "",
+) -> None:
+    """Send a message per line of standard input; ends when all are confirmed."""
+    from samcast.client.blocking import connect
+
+    with connect(address_of(cluster, folder)) as client:
+        target = client.group(group)
+        lines = iter(sys.stdin.buffer)
+        if not name:
+            for line in lines:
+                target.send(line.removesuffix(b"\n"))
+            target.flush()
+            return
+        sender = target.sender(name)
+        for place, line in enumerate(lines, 1):
+            if place > sender.sent_before:
+                sender.send(line.removesuffix(b"\n"))
+        sender.flush()
+
+
+def read(
+    group: str,
+    start: Annotated[int, typer.Option("--from", help="The first number.")] = 1,
+    count: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
+    follow: Annotated[bool, typer.Option(help="Wait for what comes; for ever.")] = False,
+    raw: Annotated[bool, typer.Option(help="Bodies only.")] = False,
+    node: Annotated[str, typer.Option(help="Read from this node.")] = "",
+    cluster: CLUSTER = "",
+    folder: DIR = Path(".samcast"),
+) -> None:
+    """Print messages as `number<TAB>body`; without --follow or --count, up to the newest."""
+    from samcast.client.blocking import connect
+
+    address = address_of(cluster, folder)
+    with connect(address) as client:
+        if node:
+            places = {name: f"{host}:{port}" for name, host, port in client.nodes}
+            if node not in places:
+                raise SamcastError(f"there is no node {node!r}; there are {', '.join(places)}")
+            client.close()
+            client = connect(places[node])
+        source = client.group(group)
+        left = count
+        if left is None and not follow:
+            left = max(0, source.head() - start + 1)
+        write = sys.stdout.buffer.write
+        for message in source.read(start, count=left):
+            write(message.body + b"\n" if raw else b"%d\t%s\n" % (message.number, message.body))
+            if follow:
+                sys.stdout.buffer.flush()
+        sys.stdout.buffer.flush()

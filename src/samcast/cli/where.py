@@ -1,0 +1,18 @@
+"""Options that several subcommands share: which cluster is meant."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DIR = Annotated[Path, typer.Option("--dir", help="The folder of the cluster.")]
+CLUSTER = Annotated[
+    str, typer.Option("--cluster", help="host:port of any node; else $SAMCAST_CLUSTER, else --dir.")
+]
+
+
+def address_of(cluster: str, folder: Path) -> str:
+    """The address that the options mean."""
+    from samcast.client.blocking import FOLDER, find_address
+
+    return find_address(cluster, "" if folder == Path(FOLDER) else folder)

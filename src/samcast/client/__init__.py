@@ -1,0 +1,1 @@
+"""The client library: `samcast.connect` for threads, `samcast.aio.connect` for asyncio."""

@@ -1,0 +1,247 @@
+"""The client for programs that wait: `samcast.connect()`."""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from samcast.client.engine import Engine, addresses_of, refused
+from samcast.client.inbox import Message, messages_from
+from samcast.client.outbox import MESSAGE_BYTES_MAX, Outbox, Receipt
+from samcast.client.transaction import Transaction, Transactions
+from samcast.errors import ConfigError, NotConnectedError, RefusedError, WaitTimeoutError
+from samcast.wire.batch import Batch, columns_from_arrow, columns_from_cells
+from samcast.wire.group import GroupRequest, OutcomeKind
+
+if TYPE_CHECKING:
+    import pyarrow
+
+LIFETIME = 10_000_000  # numbers for which a repeated message is still recognised
+SENDERS_MAX = 100_000  # unnamed senders of a group that are remembered
+OPEN_S = 30.0
+MANY = 4096  # messages that `send_many` packs at a time
+
+ENVIRONMENT = "SAMCAST_CLUSTER"
+FOLDER = ".samcast"
+
+
+def find_address(address: str = "", folder: str | Path = "") -> str:
+    """Where the cluster is: as said, or from the environment, or of the folder `.samcast`."""
+    if address:
+        return address
+    if not folder and (said := os.environ.get(ENVIRONMENT)):
+        return said
+    path = Path(folder or FOLDER) / "address"
+    try:
+        return path.read_text().strip()
+    except OSError:
+        raise NotConnectedError(
+            f"which cluster? Give an address (host:port), set {ENVIRONMENT}, or start one here"
+            " with `samcast up`"
+        ) from None
+
+
+def connect(address: str = "", *, folder: str | Path = "", cluster: str = "") -> "Client":
+    """Connect to a cluster by the address of any of its nodes, or of several (`a:1,b:2`)."""
+    return Client(Engine(addresses_of(find_address(address, folder)), cluster))
+
+
+def as_bytes(value: bytes | str | bytearray | memoryview, what: str = "a body") -> bytes:
+    """What users give, as bytes; bounded."""
+    if type(value) is not bytes:
+        if isinstance(value, str):
+            value = value.encode()
+        elif isinstance(value, bytes | bytearray | memoryview):
+            value = bytes(value)
+        else:
+            raise TypeError(f"{what} is bytes or str, not {type(value).__name__}")
+    if len(value) > MESSAGE_BYTES_MAX:
+        raise ConfigError(
+            f"{what} of {len(value)} bytes is above the {MESSAGE_BYTES_MAX} that a message may"
+            " have; cut it into several, in one transaction if they belong together"
+        )
+    return value
+
+
+class Client:
+    """A connection to a cluster. Threads may share it; a forked child must make its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._groups: dict[str, Group] = {}
+        self._lock = threading.Lock()
+
+    def group(self, name: str) -> "Group":
+        """A group by its name; it is made if it isn't there."""
+        with self._lock:
+            found = self._groups.get(name)
+        if found is not None:
+            return found
+        if not isinstance(name, str) or not 1 <= len(name.encode()) <= 200:
+            raise ConfigError(f"a group's name has 1 to 200 bytes; {name!r} doesn't")
+        work = self._engine.propose(GroupRequest(name, LIFETIME, SENDERS_MAX))
+        try:
+            outcome = self._engine.call(work, OPEN_S)
+        except TimeoutError:
+            raise WaitTimeoutError(
+                f"group {name!r} could not be opened within {OPEN_S:.0f} s: too few nodes are up"
+            ) from None
+        if outcome.kind is not OutcomeKind.GROUP:
+            raise refused(f"group {name!r}", outcome)
+        with self._lock:
+            return self._groups.setdefault(name, Group(self._engine, name, outcome.value))
+
+    def transactions(self, name: str) -> "Transactions":
+        """All-or-nothing sends into groups of this cluster, under a name of your choice."""
+        return Transactions(self._engine, name)
+
+    def transaction(self, name: str = "") -> "Transaction":
+        """One transaction: `with client.transaction() as tx: tx.send(group, body)`."""
+        return Transactions(self._engine, name or f"once-{os.urandom(8).hex()}").begin()
+
+    def status(self) -> dict[str, object]:
+        """How the node that we are connected to is."""
+        said: dict[str, object] = msgspec.json.decode(self._engine.call(self._engine.status(), 5))
+        return said
+
+    @property
+    def nodes(self) -> list[tuple[str, str, int]]:
+        """Name, host and port of each node of the cluster."""
+        return self._engine.peers
+
+    def close(self) -> None:
+        """Wait for what is under way, then end the connection."""
+        for group in list(self._groups.values()):
+            group.flush()
+        self._engine.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._engine.close()
+
+
+class Channel:
+    """What one sender sends; made by `Group`."""
+
+    def __init__(self, engine: Engine, group: int, name: str) -> None:
+        self._engine = engine
+        self._outbox: Outbox = engine.call(engine.open_sender(group, name))
+        self._put = self._outbox.put
+
+    def _await_open(self, name: str) -> None:
+        if not self._outbox.opened.wait(OPEN_S):
+            raise WaitTimeoutError(f"the name {name!r} could not be opened within {OPEN_S:.0f} s")
+
+    def send(
+        self, body: bytes | str, key: bytes | str = b"", headers: bytes | str = b""
+    ) -> Receipt:
+        """Send a message. Returns at once unless too much is under way; the receipt's `number()`
+        waits for the confirmation."""
+        if type(body) is not bytes or len(body) > MESSAGE_BYTES_MAX:
+            body = as_bytes(body)
+        if key or headers:
+            return self._put(body, as_bytes(key, "a key"), as_bytes(headers, "headers"))
+        return self._put(body)
+
+    def send_many(self, bodies: Iterable[bytes | str]) -> Receipt | None:
+        """Send many messages; the receipt of the last one, None if there was none."""
+        last: Receipt | None = None
+        gathered: list[bytes] = []
+        size = 0
+        for body in bodies:
+            if type(body) is not bytes:
+                body = as_bytes(body)
+            gathered.append(body)
+            size += len(body)
+            if len(gathered) >= MANY or size >= MESSAGE_BYTES_MAX:
+                last = self._send_list(gathered)
+                gathered, size = [], 0
+        return self._send_list(gathered) if gathered else last
+
+    def _send_list(self, bodies: list[bytes]) -> Receipt:
+        first = self._outbox.put_columns(columns_from_cells(bodies), len(bodies))
+        return first.of(len(bodies) - 1)
+
+    def send_arrow(self, rows: "pyarrow.RecordBatch") -> Receipt:
+        """Send a record batch with a column `body`, and `key` and `headers` if it has them; the
+        receipt of its last row."""
+        first = self._outbox.put_columns(columns_from_arrow(rows), rows.num_rows)
+        return first.of(rows.num_rows - 1)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent is confirmed."""
+        self._outbox.flush(timeout)
+
+
+class NamedSender(Channel):
+    """A sender that outlives its process: after a crash, go on with message `sent_before + 1`."""
+
+    def __init__(self, engine: Engine, group: int, name: str) -> None:
+        super().__init__(engine, group, name)
+        self._await_open(name)
+
+    @property
+    def sent_before(self) -> int:
+        """Messages of this name that are in the group since before this process opened it."""
+        return self._outbox.sent_before
+
+
+class Group(Channel):
+    """A group: everybody who reads it sees the same messages under the same numbers."""
+
+    def __init__(self, engine: Engine, name: str, number: int) -> None:
+        super().__init__(engine, number, "")
+        self.name = name
+        self.id = number
+
+    def sender(self, name: str) -> NamedSender:
+        """A named sender: its messages are numbered once, whatever crashes and is sent again."""
+        if not isinstance(name, str) or not 1 <= len(name.encode()) <= 200:
+            raise ConfigError(f"a sender's name has 1 to 200 bytes; {name!r} doesn't")
+        return NamedSender(self._engine, self.id, name)
+
+    def head(self) -> int:
+        """The number of the newest message."""
+        return self._engine.call(self._engine.head(self.id), OPEN_S)
+
+    def read(
+        self, start: int | None = 1, *, count: int | None = None, timeout: float | None = None
+    ) -> Iterator[Message]:
+        """Messages from number `start` on (None: only new ones), for ever or so many, until none
+        came for `timeout` seconds."""
+        taken = 0
+        if count is not None and count <= 0:
+            return
+        for number_first, batch in self.read_batches(start, timeout=timeout):
+            for message in messages_from(number_first, batch):
+                yield message
+                taken += 1
+                if taken == count:
+                    return
+
+    def read_batches(
+        self, start: int | None = 1, *, timeout: float | None = None
+    ) -> Iterator[tuple[int, Batch]]:
+        """The same in batches: first number and content."""
+        if start is not None and start < 1:
+            raise ConfigError(f"numbers begin at 1; you can't read from {start}")
+        first = start if start is not None else self.head() + 1
+        at, inbox = self._engine.call(self._engine.open_reader(self.id, first), OPEN_S)
+        try:
+            while (runs := inbox.take(timeout)) is not None:
+                self._engine.wake(inbox.ask_for_more)
+                yield from runs
+        finally:
+            if not self._engine.is_closed:
+                self._engine.call(self._engine.close_reader(at), OPEN_S)
+
+
+__all__ = ["Client", "Group", "Message", "NamedSender", "Receipt", "RefusedError", "connect"]

@@ -1,0 +1,232 @@
+"""The thread behind a client: its own event loop, so that heartbeats and repeats don't depend on
+what the user's threads do.
+"""
+
+import asyncio
+import concurrent.futures
+import os
+import secrets
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+from samcast.client.inbox import Inbox
+from samcast.client.link import Address, Link
+from samcast.client.outbox import Outbox
+from samcast.errors import ClientError, ConfigError, NotConnectedError, RefusedError
+from samcast.group.head_asker import HeadAsker, HeadSeen
+from samcast.group.member import Member
+from samcast.group.owner import Owner
+from samcast.group.proposer import Proposer, Settled
+from samcast.group.sender import Sender
+from samcast.group.settings import GroupSettings
+from samcast.wire.group import AnyRequest, Outcome
+
+T = TypeVar("T")
+WATCH_S = 0.5
+
+
+class Chance:
+    """Nonces from the operating system."""
+
+    def below(self, bound: int) -> int:
+        """A number in [0, bound)."""
+        return secrets.randbelow(bound)
+
+
+def addresses_of(text: str) -> list[Address]:
+    """`host:port,host:port` as a list; a `ConfigError` says what is wrong with it."""
+    found: list[Address] = []
+    for part in text.split(","):
+        host, _, port = part.strip().rpartition(":")
+        if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+            raise ConfigError(
+                f"{part.strip()!r} is no address; write host:port, or several with commas between"
+            )
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+class Engine:
+    """One connection to a cluster with everything that runs over it. Any thread may call it."""
+
+    def __init__(self, addresses: list[Address], cluster: str = "") -> None:
+        self._pid = os.getpid()
+        self._settings = GroupSettings(is_one_step=True)
+        self._loop = uvloop.new_event_loop()
+        self._link = Link(addresses, cluster)
+        self._outboxes: list[Outbox] = []
+        self._inboxes: dict[int, Inbox] = {}
+        self._is_closed = False
+        self._watching: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="samcast", daemon=True)
+        self._thread.start()
+        try:
+            self.call(self._start())
+        except BaseException:
+            self.close()
+            raise
+
+    # life
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    async def _start(self) -> None:
+        await self._link.start()
+        self._link.on_connected.append(self._on_connected)
+        self._watching = asyncio.create_task(self._watch())
+
+    def close(self) -> None:
+        """End the connection; whatever isn't confirmed by now hears so."""
+        if self._is_closed or self._pid != os.getpid():
+            return
+        self._is_closed = True
+        for outbox in self._outboxes:
+            outbox.stop()
+        for inbox in self._inboxes.values():
+            inbox.stop()
+        future = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+        concurrent.futures.wait([future], timeout=2)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=2)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    async def _stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._link.stop()
+
+    def check(self) -> None:
+        """Refuse to work in a process that has inherited us, or after `close`."""
+        if self._pid != os.getpid():
+            raise NotConnectedError(
+                "this client was made before a fork; connect again in the child process"
+            )
+        if self._is_closed:
+            raise NotConnectedError("this client is closed; connect again")
+
+    def _on_connected(self) -> None:
+        for inbox in self._inboxes.values():
+            inbox.restart()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for inbox in self._inboxes.values():
+                inbox.see_whether_stuck()
+
+    # from other threads
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Have something done in the client's loop, and wait for it."""
+        return self.start(work).result(timeout_s)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """Have something done in the client's loop."""
+        if self._is_closed:
+            work.close()
+        self.check()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def wake(self, call: Callable[[], None]) -> None:
+        """The same for a plain function whose result nobody needs."""
+        self.check()
+        self._loop.call_soon_threadsafe(call)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    # in the client's loop
+
+    async def head(self, group: int) -> int:
+        """The newest number of a group, from committed state."""
+        link = self._link
+        assert link.configuration is not None
+        done: asyncio.Future[int] = self._loop.create_future()
+
+        def on_effect(effect: Any) -> None:
+            if isinstance(effect, HeadSeen) and not done.done():
+                done.set_result(effect.number)
+
+        at = link.add(HeadAsker(link.node, link.configuration, group), on_effect)
+        try:
+            return await done
+        finally:
+            link.remove(at)
+
+    async def status(self) -> bytes:
+        """How the node that we are connected to is."""
+        return await self._link.status()
+
+    @property
+    def peers(self) -> list[tuple[str, str, int]]:
+        """Name, host and port of each node."""
+        return [(peer.name, peer.host, peer.port) for peer in self._link.peers]
+
+    async def propose(self, request: AnyRequest) -> Outcome:
+        """Have something ordered; its outcome."""
+        link = self._link
+        assert link.configuration is not None
+        done: asyncio.Future[Outcome] = self._loop.create_future()
+
+        def on_effect(effect: Any) -> None:
+            if isinstance(effect, Settled) and not done.done():
+                done.set_result(effect.outcome)
+
+        nonce = 1 + secrets.randbelow(2**62)
+        at = link.add(Proposer(link.node, link.configuration, nonce, request), on_effect)
+        try:
+            return await done
+        finally:
+            link.remove(at)
+
+    async def open_sender(self, group: int, name: str) -> Outbox:
+        """A sender of a group; a named one goes on where its last life stopped."""
+        link = self._link
+        assert link.configuration is not None
+        sender = Sender(
+            link.node, link.configuration, self._settings, Chance(), group, name
+        )  # fmt: skip
+        outbox = Outbox(sender, self.wake)
+        at = link.add(sender, outbox.on_effect)
+        outbox.post = lambda event: link.host.post(at, event)
+        self._outboxes.append(outbox)
+        return outbox
+
+    async def open_reader(self, group: int, number_next: int) -> tuple[int, Inbox]:
+        """A member of a group from a number on."""
+        link = self._link
+        assert link.configuration is not None
+        member = Member(link.node, link.configuration, self._settings, group, number_next)
+        inbox = Inbox(member, lambda follow: link.send(link.data_node(), follow))
+        at = link.add(member, inbox.on_effect)
+        self._inboxes[at] = inbox
+        inbox.restart()
+        return at, inbox
+
+    async def close_reader(self, at: int) -> None:
+        """A reader is done."""
+        self._link.remove(at)
+        inbox = self._inboxes.pop(at, None)
+        if inbox is not None:
+            inbox.stop()
+
+    async def open_owner(self, name: str, on_effect: Callable[[Any], None]) -> Callable[..., None]:
+        """An owner of transactions; what to call with its events."""
+        link = self._link
+        assert link.configuration is not None
+        owner = Owner(link.node, link.configuration, self._settings, Chance(), name)
+        at = link.add(owner, on_effect)
+        return lambda event: link.host.post(at, event)
+
+
+def refused(what: str, outcome: Outcome) -> ClientError:
+    """An outcome that isn't what was asked for."""
+    return RefusedError(f"{what}: the cluster answered {outcome.kind.name.lower()}")

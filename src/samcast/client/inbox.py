@@ -1,0 +1,147 @@
+"""Messages coming in: a member's deliveries, kept until the user takes them, with a bound.
+
+The node streams ahead of the user by a window of bytes; when the user falls behind, the stream
+waits, and nobody else does.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+from samcast.errors import ClientError, NotConnectedError
+from samcast.group.member import Deliver, Member
+from samcast.machine.ports import Effect
+from samcast.wire.batch import Batch, messages_of
+from samcast.wire.group import Follow
+
+WINDOW_BYTES = 8 * 1024 * 1024
+WINDOW_RUNS = (8, 2048)
+STUCK_S = 1.0
+
+Delivered = list[tuple[int, Batch]]
+
+
+class Message:
+    """A message as it was delivered."""
+
+    __slots__ = ("body", "headers", "key", "number")
+
+    def __init__(self, number: int, body: bytes, key: bytes, headers: bytes) -> None:
+        self.number = number
+        self.body = body
+        self.key = key
+        self.headers = headers
+
+    def __repr__(self) -> str:
+        return f"Message(number={self.number}, body={self.body!r})"
+
+
+def messages_from(number_first: int, batch: Batch) -> list[Message]:
+    """The messages of a delivered batch, one by one."""
+    return [
+        Message(number, m.body, m.key, m.headers)
+        for number, m in zip(count(number_first), messages_of(batch), strict=False)
+    ]
+
+
+class Inbox:
+    """What one reader has not taken yet."""
+
+    def __init__(self, member: Member, follow: Callable[[Follow], None]) -> None:
+        self._member = member
+        self._follow = follow
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._runs: deque[tuple[int, Batch]] = deque()
+        self._error: ClientError | None = None
+        self._asked = 0  # runs that the stream may still bring
+        self._bytes_per_run = 4096.0
+        self._moved_at = time.monotonic()
+        self._calls: list[Callable[[], None]] = []
+
+    # the client's thread
+
+    def restart(self) -> None:
+        """Have the stream begin anew where the member stands."""
+        self._asked = self._window()
+        self._moved_at = time.monotonic()
+        self._follow(Follow(self._member.group, self._member.number_next, self._asked))
+
+    def _window(self) -> int:
+        low, high = WINDOW_RUNS
+        return max(low, min(high, int(WINDOW_BYTES / self._bytes_per_run)))
+
+    def see_whether_stuck(self) -> None:
+        """Called now and then: a stream may have been forgotten."""
+        member = self._member
+        is_behind = member.load()[0] > 0 or member.head >= member.number_next
+        if is_behind and time.monotonic() - self._moved_at > STUCK_S and self._has_room():
+            self.restart()
+
+    def _has_room(self) -> bool:
+        return len(self._runs) < self._window()
+
+    def on_effect(self, effect: Effect) -> None:
+        """What the member delivers."""
+        if type(effect) is not Deliver:
+            return
+        size = sum(len(batch.columns) for _, batch in effect.runs) / len(effect.runs)
+        self._bytes_per_run += (size - self._bytes_per_run) / 8
+        self._moved_at = time.monotonic()
+        with self._lock:
+            self._runs.extend(effect.runs)
+            self._asked -= len(effect.runs)
+            self._arrived.notify_all()
+            calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+        self.ask_for_more()
+
+    def ask_for_more(self) -> None:
+        """Let the stream go on as far as the window allows."""
+        window = self._window()
+        more = window - len(self._runs) - max(0, self._asked)
+        if more * 2 >= window:
+            self._asked = max(0, self._asked) + more
+            self._follow(Follow(self._member.group, self._member.number_next, more, is_more=True))
+
+    def stop(self, error: ClientError | None = None) -> None:
+        """Nothing more comes."""
+        with self._lock:
+            self._error = error or NotConnectedError("the client was closed")
+            self._arrived.notify_all()
+            calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+
+    # any thread
+
+    def take(self, timeout_s: float | None) -> Delivered | None:
+        """All that is there, after waiting for something; None if nothing came in time."""
+        with self._lock:
+            self._arrived.wait_for(lambda: self._runs or self._error, timeout_s)
+            return self._take()
+
+    def take_now(self) -> Delivered | None:
+        """All that is there."""
+        with self._lock:
+            return self._take()
+
+    def when_arrived(self, call: Callable[[], None]) -> None:
+        """Have this called once when something is there, or nothing more can come."""
+        with self._lock:
+            if not self._runs and self._error is None:
+                self._calls.append(call)
+                return
+        call()
+
+    def _take(self) -> Delivered | None:
+        if self._runs:
+            taken = list(self._runs)
+            self._runs.clear()
+            return taken
+        if self._error is not None:
+            raise self._error
+        return None

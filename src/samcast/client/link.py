@@ -1,0 +1,237 @@
+"""The client's end of a connection: finds a node, stays with it, goes to another when it is gone.
+
+Roles of the client (senders, members, owners) run here as they do in the simulator; what they send
+while nobody is connected is lost, and repeated by them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from samcast.errors import NotConnectedError, RefusedError
+from samcast.machine.ports import Channel, Effect, NodeId
+from samcast.runtime.connection import Connection
+from samcast.runtime.host import Host
+from samcast.wire.batch import Batch, encode_batch
+from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload
+from samcast.wire.frame import encode_frame
+from samcast.wire.group import Control, encode_control
+from samcast.wire.order import ROLE_DATA, Configuration
+from samcast.wire.session import (
+    CHANNEL_BASE,
+    KIND_SESSION,
+    PROTOCOL,
+    ROUTE_BYTES,
+    Hello,
+    Peer,
+    Ping,
+    Refused,
+    Status,
+    StatusRequest,
+    Welcome,
+    decode_route,
+    decode_session,
+    encode_route,
+    encode_session,
+)
+
+Address = tuple[str, int]
+CONNECT_S = 2.0  # for one node to answer
+SILENCE_S = 3.0  # without a word from a node before another one is tried
+PING_S = 1.0
+REDIAL_S = (0.02, 0.5)
+
+
+class Link:
+    """One client's connection to a cluster; used in its loop only."""
+
+    def __init__(self, addresses: list[Address], cluster: str) -> None:
+        self._addresses = addresses
+        self._cluster = cluster
+        self._turn = 0
+        self._connection: Connection | None = None
+        self._appliers: dict[int, Callable[[Any], None]] = {}
+        self.host = Host(0, self, self._apply)
+        self.node: NodeId = 0  # that we are connected to
+        self.configuration: Configuration | None = None
+        self.peers: tuple[Peer, ...] = ()
+        self.cluster = ""
+        self._welcomed: asyncio.Future[None] | None = None
+        self._lost = asyncio.Event()
+        self._statuses: list[asyncio.Future[bytes]] = []
+        self.on_connected: list[Callable[[], None]] = []
+        self._keeping: asyncio.Task[None] | None = None
+        self._heard_at = 0.0
+        self.reconnects = -1
+
+    # life
+
+    async def start(self) -> None:
+        """Connect to any node, then stay connected; an error if none answers."""
+        self.host.start([])
+        problems: list[str] = []
+        for _ in range(len(self._addresses)):
+            address = self._next_address()
+            try:
+                await self._connect(address)
+                break
+            except (OSError, TimeoutError) as error:
+                problems.append(f"{address[0]}:{address[1]}: {str(error) or 'no answer'}")
+        else:
+            raise NotConnectedError(
+                f"no node answered ({'; '.join(problems)}); is the cluster up? `samcast up`"
+                " starts one here"
+            )
+        self._keeping = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """Send what waits, then end."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        self.host.stop()
+        if self._connection is not None:
+            self._connection.close()
+        await asyncio.sleep(0)
+
+    def _next_address(self) -> Address:
+        self._turn += 1
+        return self._addresses[self._turn % len(self._addresses)]
+
+    async def _connect(self, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        self._welcomed = loop.create_future()
+        self._lost = asyncio.Event()
+
+        def make() -> Connection:
+            connection = Connection(self._on_frame, self._on_lost)
+            connection.on_open = self._greet
+            return connection
+
+        async with asyncio.timeout(CONNECT_S):
+            _, self._connection = await loop.create_connection(make, *address)
+            await self._welcomed
+        self.reconnects += 1
+        for call in self.on_connected:
+            call()
+
+    def _greet(self, connection: Connection) -> None:
+        connection.trust()
+        connection.write(encode_session(Hello(PROTOCOL, self._cluster)))
+
+    async def _keep(self) -> None:
+        """Notice a node that is gone or silent, and find another."""
+        loop = asyncio.get_running_loop()
+        wait_s = REDIAL_S[0]
+        nonce = 0
+        while True:
+            try:
+                async with asyncio.timeout(PING_S):
+                    await self._lost.wait()
+            except TimeoutError:
+                nonce += 1
+                assert self._connection is not None
+                self._connection.write(encode_session(Ping(nonce)))
+                if loop.time() - self._heard_at < SILENCE_S:
+                    continue
+                self._connection.close()
+            self._connection = None
+            try:
+                await self._connect(self._next_address())
+                wait_s = REDIAL_S[0]
+            except (OSError, TimeoutError, RefusedError):
+                self._lost.set()
+                wait_s = min(2 * wait_s, REDIAL_S[1])
+                await asyncio.sleep(wait_s)
+
+    def _on_lost(self, connection: Connection) -> None:
+        if self._welcomed is not None and not self._welcomed.done():
+            self._welcomed.set_exception(ConnectionError("the connection was closed"))
+        if connection is self._connection or self._connection is None:
+            self._lost.set()
+            for status in self._statuses:
+                if not status.done():
+                    status.set_exception(NotConnectedError("the node went away; ask again"))
+            self._statuses.clear()
+
+    # what comes in
+
+    def _on_frame(self, connection: Connection, kind: int, payload: bytes) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        if kind == KIND_SESSION:
+            self._on_session(payload)
+            return
+        source, _ = decode_route(payload)
+        self.host.deliver(source, decode_payload(kind, payload[ROUTE_BYTES:]))
+
+    def _on_session(self, payload: bytes) -> None:
+        message = decode_session(payload)
+        if isinstance(message, Welcome):
+            self.node = message.node
+            self.configuration = message.configuration
+            self.cluster = message.cluster
+            self.peers = message.peers
+            known = [(peer.host, peer.port) for peer in message.peers]
+            self._addresses += [a for a in known if a not in self._addresses]
+            if self._welcomed is not None and not self._welcomed.done():
+                self._welcomed.set_result(None)
+        elif isinstance(message, Refused):
+            if self._welcomed is not None and not self._welcomed.done():
+                self._welcomed.set_exception(RefusedError(f"{message.code}: {message.detail}"))
+        elif isinstance(message, Status) and self._statuses:
+            status = self._statuses.pop(0)
+            if not status.done():
+                status.set_result(message.text)
+
+    # what goes out
+
+    def send(self, to: NodeId, message: Control | Batch) -> None:
+        """To one node, through ours."""
+        self._write(to, message)
+
+    def multicast(self, channel: Channel, message: Control | Batch) -> None:
+        """To all of a channel, through our node."""
+        self._write(CHANNEL_BASE + channel, message)
+
+    def _write(self, target: int, message: Control | Batch) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        route = encode_route(0, target)
+        if type(message) is Batch:
+            connection.write(encode_frame(KIND_BATCH, route + encode_batch(message)))
+        else:
+            connection.write(encode_frame(KIND_CONTROL, route + encode_control(message)))
+
+    async def status(self) -> bytes:
+        """How the node that we are connected to is."""
+        if self._connection is None:
+            raise NotConnectedError("no node is connected just now; try again")
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._statuses.append(future)
+        self._connection.write(encode_session(StatusRequest()))
+        return await future
+
+    def data_node(self) -> NodeId:
+        """Who streams to us: our own node if it keeps payloads."""
+        assert self.configuration is not None
+        keepers = [s.node for s in self.configuration.servers if s.roles & ROLE_DATA]
+        return self.node if self.node in keepers else keepers[self._turn % len(keepers)]
+
+    # roles
+
+    def add(self, role: Any, on_effect: Callable[[Any], None]) -> int:
+        """Run a role; its effects for the application go to `on_effect`."""
+        at = self.host.add(role)
+        self._appliers[at] = on_effect
+        return at
+
+    def remove(self, at: int) -> None:
+        """A role has done its work."""
+        self.host.remove(at)
+        self._appliers.pop(at, None)
+
+    def _apply(self, at: int, effect: Effect) -> None:
+        on_effect = self._appliers.get(at)
+        if on_effect is not None:
+            on_effect(effect)

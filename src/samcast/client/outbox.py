@@ -1,0 +1,277 @@
+"""Messages on their way out: packed into batches in the user's thread, sent by the client's.
+
+A lone message leaves at once; while batches are under way, what is sent meanwhile fills the next
+one. There is no future per message: a receipt is a batch and a place in it.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from samcast.errors import (
+    ClientError,
+    FencedError,
+    NotConnectedError,
+    OutcomeUnknownError,
+    RefusedError,
+    WaitTimeoutError,
+)
+from samcast.group.sender import Confirmed, Failed, Opened, Sender, Stopped, Submitted
+from samcast.machine.ports import Effect
+from samcast.wire.batch import columns_from_cells
+from samcast.wire.group import AnswerKind
+
+BATCH_BYTES = 48 * 1024  # a batch is closed at this size
+BATCH_MESSAGES = 8192
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+WAITING_BYTES_MAX = 16 * 1024 * 1024  # then `send` waits
+UNDER_WAY_WANTED = 4  # batches; with fewer under way a batch leaves before it is full
+
+
+def error_of(kind: AnswerKind) -> ClientError:
+    """What an answer that isn't a number means for the user."""
+    if kind is AnswerKind.FORGOTTEN:
+        return OutcomeUnknownError(
+            "the cluster no longer remembers these messages: they may or may not be in the group;"
+            " look before you send them again"
+        )
+    if kind is AnswerKind.FENCED:
+        return FencedError("another process has opened this sender's name; this one is over")
+    if kind is AnswerKind.NO_GROUP:
+        return RefusedError("the group doesn't exist any more; create it again")
+    return RefusedError(f"the cluster refused these messages: {kind.name.lower()}")
+
+
+class Packed:
+    """A batch, from the first message put into it until its outcome is known."""
+
+    __slots__ = ("_calls", "_lock", "bodies", "error", "headers", "is_done", "keys", "number_first",
+                 "size")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.keys: list[bytes] | None = None
+        self.headers: list[bytes] | None = None
+        self.size = 0
+        self.number_first = 0
+        self.error: ClientError | None = None
+        self.is_done = False
+        self._lock = threading.Lock()
+        self._calls: list[Callable[[], None]] | None = None
+
+    def settle(self, number_first: int, error: ClientError | None = None) -> None:
+        """The outcome is known."""
+        with self._lock:
+            self.number_first, self.error, self.is_done = number_first, error, True
+            calls, self._calls = self._calls, None
+        for call in calls or ():
+            call()
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Have this called once, in whatever thread knows first."""
+        with self._lock:
+            if not self.is_done:
+                self._calls = self._calls or []
+                self._calls.append(call)
+                return
+        call()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Block until the outcome is known."""
+        if not self.is_done:
+            known = threading.Event()
+            self.when_done(known.set)
+            if not known.wait(timeout_s):
+                raise WaitTimeoutError(
+                    f"not confirmed within {timeout_s} s; it may still be: wait again"
+                )
+        if self.error is not None:
+            raise self.error
+
+
+class Receipt:
+    """One message on its way. `number()` waits until it is committed, and tells its number."""
+
+    __slots__ = ("_packed", "_place")
+
+    def __init__(self, packed: Packed, place: int) -> None:
+        self._packed = packed
+        self._place = place
+
+    def of(self, place: int) -> "Receipt":
+        """The receipt of another message of the same batch."""
+        return Receipt(self._packed, place)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it is committed, as far as we know."""
+        return self._packed.is_done and self._packed.error is None
+
+    def number(self, timeout: float | None = None) -> int:
+        """The message's number; 0 if it is committed, but too old for its number to be kept."""
+        self._packed.wait(timeout)
+        return self._number()
+
+    def _number(self) -> int:
+        first = self._packed.number_first
+        return first + self._place if first else 0
+
+
+class Outbox:
+    """What one sender has to send. `put` may be called from any thread."""
+
+    def __init__(self, sender: Sender, wake: Callable[[Callable[[], None]], None]) -> None:
+        self._sender = sender
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._open = Packed()
+        self._ready: deque[Packed] = deque()
+        self._under_way: dict[int, Packed] = {}
+        self._token = 0
+        self._bytes = 0  # not yet confirmed
+        self._is_woken = False
+        self._stopped: ClientError | None = None
+        self.opened = threading.Event()
+        self.sent_before = 0  # messages of this name that were numbered before we opened it
+        self.post: Callable[[Submitted], None] = lambda event: None
+        if not sender.is_named:
+            self.opened.set()
+
+    # any thread
+
+    def put(self, body: bytes, key: bytes = b"", headers: bytes = b"") -> Receipt:
+        """Send one message; waits only for room."""
+        with self._lock:
+            if self._bytes > WAITING_BYTES_MAX or self._stopped is not None:
+                self._await_room()
+            packed = self._open
+            place = len(packed.bodies)
+            packed.bodies.append(body)
+            if key or headers or packed.keys is not None:
+                self._put_rest(packed, place, key, headers)
+            size = len(body) + len(key) + len(headers) + 4
+            packed.size += size
+            self._bytes += size
+            if packed.size >= BATCH_BYTES or place + 1 >= BATCH_MESSAGES:
+                self._ready.append(packed)
+                self._open = Packed()
+            must_wake = not self._is_woken
+            self._is_woken = True
+        if must_wake:
+            self._wake(self.pump)
+        return Receipt(packed, place)
+
+    @staticmethod
+    def _put_rest(packed: Packed, place: int, key: bytes, headers: bytes) -> None:
+        if packed.keys is None or packed.headers is None:
+            packed.keys, packed.headers = [b""] * place, [b""] * place
+        packed.keys.append(key)
+        packed.headers.append(headers)
+
+    def put_columns(self, columns: bytes, count: int) -> Receipt:
+        """Send a batch that is already packed; the receipt is of its first message."""
+        packed = Packed()
+        packed.bodies = [columns]
+        packed.size = len(columns)
+        packed.number_first = -count  # says that it is packed; replaced by the outcome
+        with self._lock:
+            if self._bytes > WAITING_BYTES_MAX or self._stopped is not None:
+                self._await_room()
+            if self._open.bodies:
+                self._ready.append(self._open)
+                self._open = Packed()
+            self._ready.append(packed)
+            self._bytes += packed.size
+            must_wake = not self._is_woken
+            self._is_woken = True
+        if must_wake:
+            self._wake(self.pump)
+        return Receipt(packed, 0)
+
+    def _await_room(self) -> None:
+        self._room.wait_for(lambda: self._bytes <= WAITING_BYTES_MAX or self._stopped is not None)
+        if self._stopped is not None:
+            raise self._stopped
+
+    def last(self) -> Packed | None:
+        """What must be confirmed for everything put so far to be."""
+        with self._lock:
+            if self._open.bodies:
+                return self._open
+            if self._ready:
+                return self._ready[-1]
+            return next(reversed(self._under_way.values()), None)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all that was put has an outcome; raise the first error there is."""
+        while (last := self.last()) is not None:
+            last.wait(timeout_s)
+
+    # the client's thread
+
+    def pump(self) -> None:
+        """Hand batches to the sender: full ones, and others if little is under way."""
+        batches: list[Packed] = []
+        with self._lock:
+            self._is_woken = False
+            while self._ready:
+                batches.append(self._ready.popleft())
+            few = len(self._under_way) + len(batches) < UNDER_WAY_WANTED
+            if self._open.bodies and few:
+                batches.append(self._open)
+                self._open = Packed()
+        for packed in batches:
+            self._token += 1
+            self._under_way[self._token] = packed
+            if packed.number_first < 0:
+                event = Submitted(self._token, packed.bodies[0], -packed.number_first)
+                packed.number_first = 0
+            else:
+                columns = columns_from_cells(packed.bodies, packed.keys, packed.headers)
+                event = Submitted(self._token, columns, len(packed.bodies))
+            packed.bodies, packed.keys, packed.headers = [], None, None
+            self.post(event)
+
+    def on_effect(self, effect: Effect) -> None:
+        """What the sender says."""
+        if type(effect) is Confirmed:
+            self._settle(effect.token, effect.number_first, None)
+        elif type(effect) is Failed:
+            self._settle(effect.token, 0, error_of(AnswerKind(effect.kind)))
+        elif type(effect) is Opened:
+            if not self.opened.is_set():
+                self.sent_before = effect.counter_next - 1
+                self.opened.set()
+        elif type(effect) is Stopped:
+            self.stop(error_of(AnswerKind(effect.kind)))
+
+    def _settle(self, token: int, number_first: int, error: ClientError | None) -> None:
+        packed = self._under_way.pop(token, None)
+        if packed is None:
+            return
+        packed.settle(number_first, error)
+        with self._lock:
+            was_full = self._bytes > WAITING_BYTES_MAX
+            self._bytes -= packed.size
+            if was_full and self._bytes <= WAITING_BYTES_MAX:
+                self._room.notify_all()
+            waits = bool(self._open.bodies)
+        if waits and len(self._under_way) < UNDER_WAY_WANTED:
+            self.pump()
+
+    def stop(self, error: ClientError | None = None) -> None:
+        """Nothing more can be sent; whatever waits hears why."""
+        why = error or NotConnectedError("the client was closed before this was confirmed")
+        with self._lock:
+            self._stopped = why
+            waiting = [*self._under_way.values(), *self._ready]
+            if self._open.bodies:
+                waiting.append(self._open)
+            self._under_way.clear()
+            self._ready.clear()
+            self._open = Packed()
+            self._room.notify_all()
+        self.opened.set()
+        for packed in waiting:
+            packed.settle(0, why)

@@ -1,0 +1,135 @@
+"""All-or-nothing sends: messages are staged, then one decision gives all of them their numbers."""
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from samcast.client.engine import Engine
+from samcast.client.outbox import error_of
+from samcast.errors import ClientError, ConfigError, FencedError, RefusedError, WaitTimeoutError
+from samcast.group.owner import Decided, OwnerOpened, OwnerStopped, Transacted
+from samcast.wire.batch import columns_from_cells
+from samcast.wire.group import AnswerKind, OutcomeKind
+
+if TYPE_CHECKING:
+    from samcast.client.blocking import Group
+
+OPEN_S = 30.0
+STAGE_BYTES = 256 * 1024
+STAGES_MAX = 1000
+
+
+class Transactions:
+    """Transactions under one name, one after the other. After a crash, whoever opens the name
+    again hears how many took effect (`done_before`)."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        if not 1 <= len(name.encode()) <= 200:
+            raise ConfigError(f"a name has 1 to 200 bytes; {name!r} doesn't")
+        self._engine = engine
+        self._name = name
+        self._opened = threading.Event()
+        self._waiting: dict[int, Transaction] = {}
+        self._token = 0
+        self._error: ClientError | None = None
+        self.done_before = 0
+        self._post = engine.call(engine.open_owner(name, self._on_effect))
+        if not self._opened.wait(OPEN_S):
+            raise WaitTimeoutError(f"the name {name!r} could not be opened within {OPEN_S:.0f} s")
+
+    def begin(self) -> "Transaction":
+        """The next transaction."""
+        return Transaction(self)
+
+    def commit(
+        self, transaction: "Transaction", stages: tuple[tuple[int, bytes, int], ...]
+    ) -> None:
+        """Have these take effect, all at once."""
+        if self._error is not None:
+            raise self._error
+        self._token += 1
+        token = self._token
+        self._waiting[token] = transaction
+        self._engine.wake(lambda: self._post(Transacted(token, stages)))
+
+    def _on_effect(self, effect: Any) -> None:
+        if isinstance(effect, OwnerOpened):
+            if not self._opened.is_set():
+                self.done_before = effect.tx_next - 1
+                self._opened.set()
+        elif isinstance(effect, Decided):
+            waiting = self._waiting.pop(effect.token, None)
+            if waiting is not None:
+                waiting.settle(effect.spans, None)
+        elif isinstance(effect, OwnerStopped):
+            kind = effect.kind
+            self._error = RefusedError(f"transactions of {self._name!r}: {kind.name.lower()}")
+            if kind is OutcomeKind.FENCED:
+                self._error = error_of(AnswerKind.FENCED)
+                assert isinstance(self._error, FencedError)
+            for waiting in self._waiting.values():
+                waiting.settle((), self._error)
+            self._waiting.clear()
+            self._opened.set()
+
+
+class Transaction:
+    """Messages that take effect together, on leaving the `with` block without an error."""
+
+    def __init__(self, owner: Transactions) -> None:
+        self._owner = owner
+        self._parts: list[tuple[int, list[bytes], int]] = []  # group, bodies, bytes
+        self._done = threading.Event()
+        self._spans: tuple[tuple[int, int, int], ...] = ()
+        self._error: ClientError | None = None
+        self._is_over = False
+
+    def send(self, group: "Group", body: bytes | str) -> None:
+        """Add a message; nobody sees it before all of them are committed."""
+        from samcast.client.blocking import as_bytes  # It imports us.
+
+        if self._is_over:
+            raise ConfigError("this transaction is over; begin another one")
+        data = as_bytes(body)
+        if not self._parts or self._parts[-1][0] != group.id or self._parts[-1][2] > STAGE_BYTES:
+            if len(self._parts) == STAGES_MAX:
+                raise ConfigError(f"a transaction has at most {STAGES_MAX} stages; split it")
+            self._parts.append((group.id, [], 0))
+        number, bodies, size = self._parts[-1]
+        bodies.append(data)
+        self._parts[-1] = (number, bodies, size + len(data))
+
+    def commit(self, timeout: float | None = None) -> dict[int, int]:
+        """Make it effective; the first number of its messages in each group, by the group's id."""
+        if not self._parts:
+            self._is_over = True
+            return {}
+        if not self._is_over:
+            self._is_over = True
+            stages = tuple(
+                (group, columns_from_cells(bodies), len(bodies)) for group, bodies, _ in self._parts
+            )
+            self._owner.commit(self, stages)
+        if not self._done.wait(timeout):
+            raise WaitTimeoutError(f"not decided within {timeout} s; call commit again to wait")
+        if self._error is not None:
+            raise self._error
+        return {group: first for group, first, _ in self._spans}
+
+    def settle(self, spans: tuple[tuple[int, int, int], ...], error: ClientError | None) -> None:
+        """The outcome is known."""
+        self._spans, self._error = spans, error
+        self._done.set()
+
+    def __enter__(self) -> "Transaction":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.commit()
+        self._is_over = True

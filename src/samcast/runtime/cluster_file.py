@@ -1,0 +1,248 @@
+"""The cluster file: TOML that all nodes of a cluster share, checked in full before anything runs.
+
+Every complaint names the file, the key, what it is and what it may be.
+"""
+
+import dataclasses
+import hashlib
+import ipaddress
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from samcast.errors import ConfigError
+from samcast.group.settings import GroupSettings
+from samcast.machine.quorum import check_quorums
+from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
+from samcast.wire.session import NODE_MAX
+
+ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA}
+NODE_KEYS = {"id", "name", "host", "port", "roles", "folder", "uuid"}
+TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure"}
+SERVERS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """One node of the file."""
+
+    id: int
+    name: str
+    host: str
+    port: int
+    roles: tuple[str, ...]
+    folder: Path
+    uuid: int  # of its first disk
+
+    @property
+    def role_bits(self) -> int:
+        """As servers are listed in the order."""
+        return sum(ROLES[role] for role in self.roles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """The whole file."""
+
+    path: Path
+    cluster: str
+    k_commit: int
+    e_commit: int
+    k_data: int
+    nodes: tuple[NodePlan, ...]
+    settings: GroupSettings
+    is_insecure: bool = False
+
+    def node(self, name: str) -> NodePlan:
+        """The node of this name."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        known = ", ".join(node.name for node in self.nodes)
+        raise ConfigError(f"{self.path}: there is no node {name!r}; it lists {known}")
+
+    def configuration(self) -> Configuration:
+        """The configuration that the cluster begins with."""
+        servers = tuple(Server(n.id, n.uuid, n.role_bits) for n in self.nodes)
+        return Configuration(1, servers, self.k_commit, self.e_commit, self.k_data)
+
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What all nodes must agree on, key by key."""
+        facts = {
+            "cluster": self.cluster,
+            "k_commit": str(self.k_commit),
+            "e_commit": str(self.e_commit),
+            "k_data": str(self.k_data),
+        }
+        for node in self.nodes:
+            roles = "+".join(node.roles)
+            facts[f"node.{node.id}"] = f"{node.name} {node.host}:{node.port} {roles} {node.uuid}"
+        for field in dataclasses.fields(self.settings):
+            facts[f"settings.{field.name}"] = str(getattr(self.settings, field.name))
+        return tuple(sorted(facts.items()))
+
+    def digest(self) -> str:
+        """One word for all of that."""
+        return hashlib.sha256(repr(self.facts()).encode()).hexdigest()[:16]
+
+
+def read_cluster_file(path: Path) -> ClusterPlan:
+    """The plan in a file, or a `ConfigError` that says what to mend."""
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; `samcast up` makes one") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    return _Reader(path).read(content)
+
+
+class _Reader:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, content: dict[str, Any]) -> ClusterPlan:
+        self._no_others(content, TOP_KEYS, "")
+        tables = content.get("node")
+        if not isinstance(tables, list) or not tables or len(tables) > SERVERS_MAX:
+            raise self._error("node", tables, f"1 to {SERVERS_MAX} tables [[node]]")
+        nodes = tuple(self._node(table, f"node {i}") for i, table in enumerate(tables, 1))
+        for what in ("id", "name", "uuid"):
+            values = [getattr(node, what) for node in nodes]
+            twice = [value for value in values if values.count(value) > 1]
+            if twice:
+                raise self._error(f"node.{what}", twice[0], "something that no other node has")
+        plan = ClusterPlan(
+            path=self._path,
+            cluster=self._text(content, "cluster", ""),
+            k_commit=self._number(content, "k_commit", "", 1, SERVERS_MAX),
+            e_commit=self._number(content, "e_commit", "", 1, SERVERS_MAX),
+            k_data=self._number(content, "k_data", "", 1, SERVERS_MAX),
+            nodes=nodes,
+            settings=self._settings(content.get("settings", {})),
+            is_insecure=self._bool(content, "insecure"),
+        )
+        try:
+            check_quorums(plan.configuration())
+        except ValueError as error:
+            raise ConfigError(f"{self._path}: {error}") from None
+        self._check_hosts(plan)
+        return plan
+
+    def _node(self, table: Any, where: str) -> NodePlan:
+        if not isinstance(table, dict):
+            raise self._error(where, table, "a table")
+        self._no_others(table, NODE_KEYS, where + ".")
+        name = self._text(table, "name", where)
+        roles = table.get("roles", ["commit", "data"])
+        if not isinstance(roles, list) or not roles or any(role not in ROLES for role in roles):
+            raise self._error(f"{where}.roles", roles, f"a list of {', '.join(ROLES)}")
+        return NodePlan(
+            id=self._number(table, "id", where, 1, NODE_MAX),
+            name=name,
+            host=self._text(table, "host", where),
+            port=self._number(table, "port", where, 1, 65535),
+            roles=tuple(roles),
+            folder=self._path.parent / str(table.get("folder", name)),
+            uuid=self._number(table, "uuid", where, 1, 2**62),
+        )
+
+    def _settings(self, table: Any) -> GroupSettings:
+        if not isinstance(table, dict):
+            raise self._error("settings", table, "a table")
+        kinds = {field.name: field.type for field in dataclasses.fields(GroupSettings)}
+        self._no_others(table, set(kinds), "settings.")
+        for key, value in table.items():
+            wanted = bool if kinds[key] in (bool, "bool") else int
+            if type(value) is not wanted:
+                raise self._error(f"settings.{key}", value, f"a {wanted.__name__}")
+        try:
+            return GroupSettings(**table)
+        except ConfigError as error:
+            raise ConfigError(f"{self._path}: settings: {error}") from None
+
+    def _check_hosts(self, plan: ClusterPlan) -> None:
+        for node in plan.nodes:
+            if not is_loopback(node.host) and not plan.is_insecure:
+                raise ConfigError(
+                    f"{self._path}: node {node.name} would listen on {node.host}, beyond this"
+                    " machine, where anybody could read and write; say `insecure = true` if that"
+                    " network is only yours"
+                )
+
+    def _no_others(self, table: dict[str, Any], known: set[str], where: str) -> None:
+        for key in table:
+            if key not in known:
+                raise ConfigError(
+                    f"{self._path}: {where}{key} is no key that we know; there are"
+                    f" {', '.join(sorted(known))}"
+                )
+
+    def _number(self, table: dict[str, Any], key: str, where: str, low: int, high: int) -> int:
+        value = table.get(key)
+        if type(value) is not int or not low <= value <= high:
+            raise self._error(f"{where}.{key}".lstrip("."), value, f"a number, {low} to {high}")
+        return value
+
+    def _text(self, table: dict[str, Any], key: str, where: str) -> str:
+        value = table.get(key)
+        if not isinstance(value, str) or not 1 <= len(value) <= 200:
+            raise self._error(f"{where}.{key}".lstrip("."), value, "1 to 200 characters")
+        return value
+
+    def _bool(self, table: dict[str, Any], key: str) -> bool:
+        value = table.get(key, False)
+        if type(value) is not bool:
+            raise self._error(key, value, "true or false")
+        return value
+
+    def _error(self, key: str, value: Any, allowed: str) -> ConfigError:
+        said = "missing" if value is None else f"{value!r}"
+        return ConfigError(f"{self._path}: {key} is {said}; it must be {allowed}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def write_cluster_file(plan: ClusterPlan) -> None:
+    """The file that `read_cluster_file` reads the same plan from."""
+    lines = [
+        f'cluster = "{plan.cluster}"',
+        f"k_commit = {plan.k_commit}  # disks that must hold the order before anything counts",
+        f"e_commit = {plan.e_commit}  # commit servers that elect a sequencer",
+        f"k_data = {plan.k_data}  # disks that must hold a message before it gets a number",
+    ]
+    if plan.is_insecure:
+        lines.append("insecure = true")
+    for node in plan.nodes:
+        roles = ", ".join(f'"{role}"' for role in node.roles)
+        lines += [
+            "",
+            "[[node]]",
+            f"id = {node.id}",
+            f'name = "{node.name}"',
+            f'host = "{node.host}"',
+            f"port = {node.port}",
+            f"roles = [{roles}]",
+            f'folder = "{node.folder.name}"',
+            f"uuid = {node.uuid}  # of its first disk",
+        ]
+    defaults = GroupSettings()
+    changed = {
+        field.name: getattr(plan.settings, field.name)
+        for field in dataclasses.fields(defaults)
+        if getattr(plan.settings, field.name) != getattr(defaults, field.name)
+    }
+    if changed:
+        lines += ["", "[settings]"]
+        lines += [f"{key} = {str(value).lower()}" for key, value in changed.items()]
+    plan.path.write_text("\n".join(lines) + "\n")

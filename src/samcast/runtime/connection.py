@@ -1,0 +1,127 @@
+"""One TCP connection: bytes to frames and back, bounded in both directions.
+
+Reads go into one slab that is used again and again. What is written in one turn leaves in one call.
+A peer that doesn't read is not waited for: beyond a bound its frames are dropped (roles repeat what
+matters), so it can't take the node's memory.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from samcast.limits import FRAME_BYTES_MAX, FRAME_BYTES_UNTRUSTED_MAX
+from samcast.wire.errors import WireError
+from samcast.wire.frame import FrameDecoder
+from samcast.wire.session import Refused, encode_session
+
+SLAB_BYTES = 256 * 1024
+WAITING_BYTES_MAX = 64 * 1024 * 1024  # beyond what the socket takes
+
+OnFrame = Callable[["Connection", int, bytes], None]
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Either side of a connection; its owner gets whole frames."""
+
+    def __init__(self, on_frame: OnFrame, on_lost: Callable[["Connection"], None]) -> None:
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._slab = bytearray(SLAB_BYTES)
+        self._view = memoryview(self._slab)
+        self._decoder = FrameDecoder(FRAME_BYTES_UNTRUSTED_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._is_flush_planned = False
+        self.id = 0  # who is at the other end, once that is known
+        self.dropped = 0
+        self.on_open: Callable[[Connection], None] | None = None
+        self.frames_in = 0
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are none of asyncio's classes, but do all that they do.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WAITING_BYTES_MAX)
+        if self.on_open is not None:
+            self.on_open(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            frames = self._decoder.feed(self._view[:nbytes])
+            failure = self._decoder.failure
+        except WireError as error:
+            self.refuse(error.code, error.detail)
+            return
+        self.frames_in += len(frames)
+        for kind, payload in frames:
+            if self._transport is None:
+                return
+            try:
+                self._on_frame(self, kind, payload)
+            except WireError as error:
+                self.refuse(error.code, error.detail)
+                return
+        if failure is not None:
+            self.refuse(failure.code, failure.detail)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._out.clear()
+        self._on_lost(self)
+
+    # our side
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can still be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def trust(self) -> None:
+        """The other end has said who it is: it may send large frames from now on."""
+        self._decoder.allow(FRAME_BYTES_MAX)
+
+    def write(self, frame: bytes) -> None:
+        """Send a frame with the others of this turn; dropped if the peer doesn't keep up."""
+        transport = self._transport
+        if transport is None:
+            return
+        if not self._is_flush_planned:
+            if transport.get_write_buffer_size() > WAITING_BYTES_MAX:
+                self.dropped += 1
+                return
+            self._is_flush_planned = True
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._out.append(frame)
+
+    def flush(self) -> None:
+        """Hand over what was written in this turn."""
+        self._is_flush_planned = False
+        if self._transport is not None and self._out:
+            out, self._out = self._out, []
+            self._transport.writelines(out)
+
+    def refuse(self, code: str, detail: str) -> None:
+        """Say why, and close."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            self.flush()
+            transport.write(encode_session(Refused(code, detail)))
+            transport.close()
+
+    def close(self) -> None:
+        """Send what waits, then end."""
+        if self._transport is not None:
+            self.flush()
+            self._transport.close()
+
+    def peer_name(self) -> str:
+        """For people."""
+        name: Any = self._transport.get_extra_info("peername") if self._transport else None
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "closed")

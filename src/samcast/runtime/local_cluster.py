@@ -1,0 +1,204 @@
+"""A cluster of real processes on this machine, in one folder: made, started, looked at, stopped.
+
+The folder holds the cluster file, a folder per node with its data and log, and `address` for
+clients. Starting it again goes on with the same data.
+"""
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from samcast.errors import ConfigError, SamcastError
+from samcast.group.settings import GroupSettings
+from samcast.runtime.cluster_file import (
+    ClusterPlan,
+    NodePlan,
+    read_cluster_file,
+    write_cluster_file,
+)
+from samcast.runtime.folder import format_folder
+
+FILE = "cluster.toml"
+ADDRESS = "address"
+STOP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProcess:
+    """A node and its process, 0 if it isn't running."""
+
+    plan: NodePlan
+    pid: int
+
+
+class LocalCluster:
+    """The cluster of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    # making
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a cluster here, running or not."""
+        return (self.folder / FILE).exists()
+
+    def make(self, nodes: int = 3, settings: GroupSettings | None = None) -> ClusterPlan:
+        """Lay out a new cluster: its file, and a formatted disk for every node."""
+        if not 1 <= nodes <= 7:
+            raise ConfigError(f"{nodes} nodes; a cluster on one machine has 1 to 7")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        most = nodes // 2 + 1
+        ports = free_ports(nodes)
+        plan = ClusterPlan(
+            path=self.folder / FILE,
+            cluster=f"{self.folder.resolve().parent.name or 'samcast'}-{secrets.token_hex(2)}",
+            k_commit=most,
+            e_commit=nodes - most + 1 if nodes % 2 else most,
+            k_data=min(2, nodes),
+            nodes=tuple(
+                NodePlan(
+                    id=i,
+                    name=f"n{i}",
+                    host="127.0.0.1",
+                    port=ports[i - 1],
+                    roles=("commit", "data"),
+                    folder=self.folder / f"n{i}",
+                    uuid=1 + secrets.randbelow(2**62),
+                )
+                for i in range(1, nodes + 1)
+            ),
+            settings=settings or GroupSettings(),
+        )
+        for node in plan.nodes:
+            format_folder(node.folder, node.id, node.uuid)
+        write_cluster_file(plan)
+        addresses = ",".join(f"{node.host}:{node.port}" for node in plan.nodes)
+        (self.folder / ADDRESS).write_text(addresses + "\n")
+        return plan
+
+    def plan(self) -> ClusterPlan:
+        """What the cluster file says."""
+        return read_cluster_file(self.folder / FILE)
+
+    @property
+    def address(self) -> str:
+        """For clients."""
+        return (self.folder / ADDRESS).read_text().strip()
+
+    # processes
+
+    def start(self, name: str) -> int:
+        """Start a node unless it runs; its process id."""
+        node = self.plan().node(name)
+        pid = self.pid_of(node)
+        if pid:
+            return pid
+        with (node.folder / "log").open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "samcast.cli.main", "node", "--config",
+                 str(self.folder / FILE), "--name", name],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self._children[name] = child
+        (node.folder / "pid").write_text(f"{child.pid}\n")
+        return child.pid
+
+    def start_all(self) -> None:
+        """Start all nodes."""
+        for node in self.plan().nodes:
+            self.start(node.name)
+
+    def pid_of(self, node: NodePlan) -> int:
+        """The process of a node, 0 if it isn't running."""
+        child = self._children.get(node.name)
+        if child is not None and child.poll() is not None:
+            del self._children[node.name]
+        try:
+            pid = int((node.folder / "pid").read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, ValueError):
+            return 0
+        is_ours = b"samcast.cli.main" in command and node.name.encode() in command
+        return pid if is_ours and state != "Z" else 0
+
+    def processes(self) -> list[NodeProcess]:
+        """All nodes."""
+        return [NodeProcess(node, self.pid_of(node)) for node in self.plan().nodes]
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a node's process, and wait for its end if it is to end."""
+        node = self.plan().node(name)
+        pid = self.pid_of(node)
+        if not pid:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            self._await_end(node)
+
+    def _await_end(self, node: NodePlan) -> bool:
+        limit = time.monotonic() + STOP_S
+        while self.pid_of(node):
+            if time.monotonic() > limit:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def stop_all(self) -> None:
+        """End all nodes, gently first."""
+        running = [p for p in self.processes() if p.pid]
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+        for process in running:
+            if not self._await_end(process.plan):
+                self.kill(process.plan.name)
+
+    def await_ready(self, timeout_s: float = 15.0) -> None:
+        """Wait until every node accepts connections; an error with the log's end if one doesn't."""
+        limit = time.monotonic() + timeout_s
+        for node in self.plan().nodes:
+            while not can_connect(node.host, node.port):
+                if not self.pid_of(node) or time.monotonic() > limit:
+                    raise SamcastError(
+                        f"node {node.name} doesn't answer; the end of its log:\n{log_end(node)}"
+                    )
+                time.sleep(0.02)
+
+
+def log_end(node: NodePlan, lines: int = 10) -> str:
+    """The last lines of a node's log."""
+    try:
+        text = (node.folder / "log").read_text(errors="replace")
+    except OSError:
+        return "(no log)"
+    return "\n".join(text.splitlines()[-lines:]) or "(empty)"
+
+
+def can_connect(host: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on loopback that nobody uses just now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports

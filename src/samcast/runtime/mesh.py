@@ -1,0 +1,300 @@
+"""The connections of one node: to all other nodes, and from clients, whose entry it is.
+
+A client talks to one node only. What it sends goes on, with its id as the source, to the node or
+the channel that it names; what others answer comes back the same way. Nothing here is reliable:
+roles repeat what matters, so a frame for somebody who isn't connected is dropped.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from samcast.errors import ConfigError
+from samcast.machine.ports import Channel, NodeId
+from samcast.runtime.cluster_file import ClusterPlan, NodePlan
+from samcast.runtime.connection import Connection
+from samcast.wire.batch import Batch, encode_batch
+from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload
+from samcast.wire.errors import WireError
+from samcast.wire.frame import encode_frame
+from samcast.wire.group import (
+    Control,
+    Follow,
+    HeadRequest,
+    NumberRequest,
+    PayloadRequest,
+    Propose,
+    encode_control,
+)
+from samcast.wire.order import Configuration
+from samcast.wire.session import (
+    CHANNEL_BASE,
+    KIND_SESSION,
+    NODE_MAX,
+    PROTOCOL,
+    ROUTE_BYTES,
+    Hello,
+    Peer,
+    Ping,
+    Refused,
+    Status,
+    StatusRequest,
+    Welcome,
+    client_id,
+    decode_route,
+    decode_session,
+    encode_route,
+    encode_session,
+    node_of,
+)
+
+REDIAL_S = (0.05, 1.0)
+CLIENTS_MAX = 10_000
+# What a client may say to roles; anything else is not its business.
+CLIENT_TAGS = {
+    kind.__struct_config__.tag
+    for kind in (Propose, HeadRequest, NumberRequest, PayloadRequest, Follow)
+}
+
+Deliver = Callable[[NodeId, Control | Batch], None]
+
+
+class Mesh:
+    """All connections of one node."""
+
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        node: NodePlan,
+        deliver: Deliver,
+        is_on: Callable[[Channel], bool],
+        configuration: Callable[[], Configuration],
+        status: Callable[[], bytes],
+    ) -> None:
+        self._plan = plan
+        self._node = node
+        self._deliver = deliver
+        self._is_on = is_on
+        self._configuration = configuration
+        self._status = status
+        self._peers: dict[NodeId, Connection] = {}
+        self._clients: dict[int, Connection] = {}
+        self._client_next = time.time_ns() // 1000  # so that ids aren't used again after a restart
+        self._server: asyncio.Server | None = None
+        self._dialing: list[asyncio.Task[None]] = []
+        self._on_channel = {channel: self._nodes_on(channel) for channel in Channel}
+        self.refused: dict[str, int] = {}
+
+    def _nodes_on(self, channel: Channel) -> list[NodeId]:
+        wanted = {Channel.DATA: "data", Channel.COMMIT: "commit", Channel.PAYLOAD: "data"}
+        role = wanted.get(channel)
+        others = [n for n in self._plan.nodes if n.id != self._node.id]
+        return [n.id for n in others if role is None or role in n.roles]
+
+    # life
+
+    async def start(self) -> None:
+        """Listen, and dial the nodes whose id is lower; the others dial us."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(self._on_frame, self._on_lost), self._node.host, self._node.port
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"can't listen on {self._node.host}:{self._node.port}: {error.strerror}; choose"
+                " another port, or stop what uses it"
+            ) from error
+        for peer in self._plan.nodes:
+            if peer.id < self._node.id:
+                self._dialing.append(asyncio.create_task(self._keep_dialed(peer)))
+
+    async def stop(self) -> None:
+        """Close everything."""
+        for task in self._dialing:
+            task.cancel()
+        await asyncio.gather(*self._dialing, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        for connection in [*self._peers.values(), *self._clients.values()]:
+            connection.close()
+        await asyncio.sleep(0)
+
+    async def _keep_dialed(self, peer: NodePlan) -> None:
+        loop = asyncio.get_running_loop()
+        wait_s = REDIAL_S[0]
+        while True:
+            lost = asyncio.Event()
+
+            def on_lost(connection: Connection, lost: asyncio.Event = lost) -> None:
+                self._on_lost(connection)
+                lost.set()
+
+            def make(on_lost: Callable[[Connection], None] = on_lost) -> Connection:
+                connection = Connection(self._on_frame, on_lost)
+                connection.on_open = self._greet
+                return connection
+
+            try:
+                await loop.create_connection(make, peer.host, peer.port)
+                wait_s = REDIAL_S[0]
+                await lost.wait()
+            except OSError:
+                wait_s = min(2 * wait_s, REDIAL_S[1])
+            await asyncio.sleep(wait_s)
+
+    def _greet(self, connection: Connection) -> None:
+        facts, digest = self._plan.facts(), self._plan.digest()
+        hello = Hello(PROTOCOL, self._plan.cluster, self._node.id, digest, facts)
+        connection.write(encode_session(hello))
+
+    def _on_lost(self, connection: Connection) -> None:
+        for table in (self._peers, self._clients):
+            if table.get(connection.id) is connection:
+                del table[connection.id]
+
+    # sessions
+
+    def _on_session(self, connection: Connection, payload: bytes) -> None:
+        message = decode_session(payload)
+        if isinstance(message, Hello):
+            self._on_hello(connection, message)
+        elif isinstance(message, Welcome):
+            self._add_peer(connection, message.node)
+        elif isinstance(message, Refused):
+            self.refused[message.code] = self.refused.get(message.code, 0) + 1
+            print(f"samcast: {connection.peer_name()} refused us: {message.detail}", flush=True)
+        elif not connection.id:
+            raise WireError("session-order", "say hello first; this node doesn't know you")
+        elif isinstance(message, StatusRequest):
+            connection.write(encode_session(Status(self._status())))
+        elif isinstance(message, Ping):
+            connection.write(encode_session(message))
+
+    def _on_hello(self, connection: Connection, hello: Hello) -> None:
+        if hello.protocol != PROTOCOL:
+            raise WireError(
+                "session-protocol",
+                f"you speak protocol {hello.protocol}, this node {PROTOCOL}; upgrade the older one",
+            )
+        if hello.cluster and hello.cluster != self._plan.cluster:
+            raise WireError(
+                "session-cluster",
+                f"this is cluster {self._plan.cluster!r}, not {hello.cluster!r}; correct the"
+                " address",
+            )
+        if hello.node:
+            self._on_node_hello(connection, hello)
+            return
+        if len(self._clients) >= CLIENTS_MAX:
+            raise WireError(
+                "session-clients", f"{CLIENTS_MAX} clients are connected; use another node"
+            )
+        self._client_next += 1
+        connection.id = client_id(self._node.id, self._client_next)
+        self._clients[connection.id] = connection
+        self._welcome(connection)
+
+    def _on_node_hello(self, connection: Connection, hello: Hello) -> None:
+        if hello.digest != self._plan.digest():
+            mine, theirs = dict(self._plan.facts()), dict(hello.settings)
+            keys = sorted({k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k)})
+            raise WireError(
+                "session-config",
+                f"our cluster files differ in {', '.join(keys)}; give all nodes the same file",
+            )
+        if hello.node not in [n.id for n in self._plan.nodes] or hello.node == self._node.id:
+            raise WireError("session-node", f"node {hello.node} is not another one of our file")
+        self._add_peer(connection, hello.node)
+        self._welcome(connection)
+
+    def _add_peer(self, connection: Connection, node: NodeId) -> None:
+        old = self._peers.get(node)
+        connection.id = node
+        connection.trust()
+        self._peers[node] = connection
+        if old is not None and old is not connection:
+            old.close()
+
+    def _welcome(self, connection: Connection) -> None:
+        connection.trust()
+        peers = tuple(Peer(n.id, n.name, n.host, n.port) for n in self._plan.nodes)
+        welcome = Welcome(
+            connection.id, self._node.id, self._plan.cluster, self._configuration(), peers
+        )
+        connection.write(encode_session(welcome))
+
+    # routing what comes in
+
+    def _on_frame(self, connection: Connection, kind: int, payload: bytes) -> None:
+        if kind == KIND_SESSION:
+            self._on_session(connection, payload)
+            return
+        if not connection.id:
+            raise WireError("session-order", "say hello first; this node doesn't know you")
+        source, target = decode_route(payload)
+        if connection.id > NODE_MAX:
+            self._on_client_frame(connection, kind, target, payload)
+            return
+        if node_of(source) != connection.id:
+            raise WireError("route-source", f"node {connection.id} speaks for {source}")
+        if target >= CHANNEL_BASE or target == self._node.id:
+            self._deliver(source, decode_payload(kind, payload[ROUTE_BYTES:]))
+        else:
+            client = self._clients.get(target)
+            if client is not None:
+                client.write(encode_frame(kind, payload))
+
+    def _on_client_frame(
+        self, connection: Connection, kind: int, target: int, payload: bytes
+    ) -> None:
+        body = payload[ROUTE_BYTES:]
+        if kind == KIND_CONTROL and (len(body) < 2 or body[1] not in CLIENT_TAGS):
+            raise WireError("client-kind", "that is not for clients to say")
+        if target == self._node.id:
+            self._deliver(connection.id, decode_payload(kind, body))
+            return
+        nodes = [target]
+        if target >= CHANNEL_BASE:
+            channel = target - CHANNEL_BASE
+            if channel not in (Channel.DATA, Channel.PAYLOAD):
+                raise WireError("client-channel", f"channel {channel} is not for clients")
+            nodes = self._on_channel[Channel(channel)]
+        # Cut through: the others get it before our own roles look at it.
+        frame = encode_frame(kind, encode_route(connection.id, target) + body)
+        for node in nodes:
+            peer = self._peers.get(node)
+            if peer is not None:
+                peer.write(frame)
+        if target >= CHANNEL_BASE and self._is_on(Channel(target - CHANNEL_BASE)):
+            self._deliver(connection.id, decode_payload(kind, body))
+
+    # what goes out
+
+    def send(self, to: NodeId, message: Control | Batch) -> None:
+        """To a node, or to a client wherever it is connected."""
+        node = node_of(to)
+        table = self._clients if node == self._node.id else self._peers
+        connection = table.get(to if node == self._node.id else node)
+        if connection is not None:
+            connection.write(self._frame(to, message))
+
+    def multicast(self, channel: Channel, message: Control | Batch) -> None:
+        """To all other nodes of a channel."""
+        frame = self._frame(CHANNEL_BASE + channel, message)
+        for node in self._on_channel[channel]:
+            peer = self._peers.get(node)
+            if peer is not None:
+                peer.write(frame)
+
+    def _frame(self, target: int, message: Control | Batch) -> bytes:
+        route = encode_route(self._node.id, target)
+        if type(message) is Batch:
+            return encode_frame(KIND_BATCH, route + encode_batch(message))
+        return encode_frame(KIND_CONTROL, route + encode_control(message))
+
+    # for people
+
+    def connected(self) -> dict[str, int]:
+        """Who is there."""
+        return {"nodes": len(self._peers), "clients": len(self._clients)}

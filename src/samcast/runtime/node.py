@@ -1,0 +1,285 @@
+"""A node: one process with one event loop, its disks, its connections, and any set of roles."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import sys
+import time
+import traceback
+from typing import Any
+
+import msgspec
+import uvloop
+
+from samcast.errors import DiskError
+from samcast.group.commit_server import CommitServer
+from samcast.group.data_server import DataServer
+from samcast.group.storage import (
+    DropBatch,
+    Filled,
+    Freed,
+    Rotted,
+    SendStored,
+    StoreBatch,
+    StoreMarks,
+)
+from samcast.machine.ports import Channel, Effect, Role, Store, Stored
+from samcast.runtime.cluster_file import ClusterPlan
+from samcast.runtime.data_store import DataStore
+from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_aside
+from samcast.runtime.host import Host
+from samcast.runtime.mesh import Mesh
+from samcast.runtime.order_store import OrderStore
+from samcast.wire.group import Repair
+from samcast.wire.order import Configuration
+from samcast.wire.records import SuperRecord
+
+ROOM_CHECK_S = 1.0
+ROOM_RESERVED_BYTES = (
+    64 * 1024 * 1024
+)  # for votes and the order, when payloads have filled the disk
+EXIT_DISK = 3
+EXIT_BUG = 4
+
+
+class SystemChance:
+    """Nonces and jitter from the operating system."""
+
+    def below(self, bound: int) -> int:
+        """A number in [0, bound)."""
+        return secrets.randbelow(bound)
+
+
+class Node:
+    """One node of a cluster, from its folder to its sockets."""
+
+    def __init__(self, plan: ClusterPlan, name: str) -> None:
+        self._plan = plan
+        self._node = plan.node(name)
+        self._folder = self._node.folder
+        self._host = Host(self._node.id, self, self._apply)
+        self._host.on_bug = self._on_bug
+        self._mesh = Mesh(
+            plan, self._node, self._host.deliver, self._host.is_on, self._configuration, self.status
+        )
+        self._order: OrderStore | None = None
+        self._data: DataStore | None = None
+        self._commit_server: CommitServer | None = None
+        self._data_server: DataServer | None = None
+        self._data_at = -1
+        self._lock = -1
+        self._stopped = asyncio.Event()
+        self._exit_code = 0
+        self._is_full = False
+        self._started_at = time.monotonic()
+
+    # life
+
+    async def run(self) -> int:
+        """Serve until told to stop; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopped.set)
+        self._open_disks()
+        self._start_roles()
+        await self._mesh.start()
+        watching = asyncio.create_task(self._watch_room())
+        try:
+            await self._stopped.wait()
+        finally:
+            watching.cancel()
+            self._host.stop()
+            await self._mesh.stop()
+            self._close_disks()
+        return self._exit_code
+
+    def _open_disks(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = lock_folder(self._folder)
+        disk = open_folder(self._folder, self._node.id)
+        if disk is None:
+            disk = self._begin_disk("it is empty, a copy, or unreadable")
+        self._order = OrderStore(self._folder / "order")
+        order = self._order.recover(disk.uuid)
+        if order is None:
+            self._order.close()
+            disk = self._begin_disk("its vote can't be read")
+            self._order = OrderStore(self._folder / "order")
+            order = self._order.recover(disk.uuid)
+            assert order is not None
+        self._data = DataStore(self._folder / "data")
+        data = self._data.recover(disk.uuid)
+        settings, initial = self._plan.settings, self._plan.configuration()
+        if "commit" in self._node.roles:
+            self._commit_server = CommitServer(
+                self._node.id, initial, settings, order, SystemChance()
+            )
+        if "data" in self._node.roles:
+            self._data_server = DataServer(self._node.id, initial, settings, data)
+
+    def _begin_disk(self, why: str) -> SuperRecord:
+        """A disk that nobody knows: the cluster must let it in before it counts for anything."""
+        aside = set_aside(self._folder)
+        if aside is not None:
+            say(f"{self._folder} can't be used as it is ({why}); it is kept in {aside}")
+        record = format_folder(self._folder, self._node.id)
+        say(f"{self._node.name} begins with a new disk and waits until the cluster lets it in")
+        return record
+
+    def _start_roles(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert self._order is not None
+        assert self._data is not None
+        roles: list[Role] = []
+        channels = [Channel.GLOBAL]
+        if self._commit_server is not None:
+            roles.append(self._commit_server)
+            channels.append(Channel.COMMIT)
+        if self._data_server is not None:
+            self._data_at = len(roles)
+            roles.append(self._data_server)
+            channels += [Channel.DATA, Channel.PAYLOAD]
+        self._order.start(
+            loop, lambda token: self._host.post(0, Stored(token)), self._on_disk_failed
+        )
+        at = self._data_at
+        self._data.start(
+            loop, lambda token: self._host.post(at, Stored(token)), self._on_disk_failed
+        )
+        self._host.start(roles, channels)
+
+    def _close_disks(self) -> None:
+        for store in (self._order, self._data):
+            if store is not None:
+                store.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+
+    def _on_disk_failed(self, error: OSError) -> None:
+        """Nobody knows what is on the disk now: stop at once, and start from what is there."""
+        say(f"the disk failed: {error}; this node stops. Mend the disk, then start it again")
+        os._exit(EXIT_DISK)
+
+    def _on_bug(self, error: BaseException) -> None:
+        """A role that broke an assumption must not go on."""
+        if isinstance(error, DiskError | OSError):
+            say(f"{error}; this node stops")
+            os._exit(EXIT_DISK)
+        traceback.print_exception(error)
+        say("this is a bug of Samcast; the node stops, and starts again from its disk")
+        os._exit(EXIT_BUG)
+
+    async def _watch_room(self) -> None:
+        """A full disk takes no payloads, but goes on voting from what is reserved."""
+        while True:
+            free = shutil.disk_usage(self._folder).free
+            is_full = free < ROOM_RESERVED_BYTES * (1.5 if self._is_full else 1)
+            if is_full != self._is_full and self._data_at >= 0:
+                self._is_full = is_full
+                self._host.post(self._data_at, Filled() if is_full else Freed())
+                say(f"the disk has {free >> 20} MiB left: payloads are "
+                    f"{'refused' if is_full else 'taken again'}")  # fmt: skip
+            await asyncio.sleep(ROOM_CHECK_S)
+
+    # effects
+
+    def _apply(self, at: int, effect: Effect) -> None:
+        if isinstance(effect, Store):
+            is_data = type(effect) is StoreBatch or type(effect) is StoreMarks
+            store = self._data if is_data else self._order
+            assert store is not None
+            store.store(effect)
+        elif type(effect) is SendStored:
+            self._send_stored(at, effect)
+        elif type(effect) is DropBatch:
+            assert self._data is not None
+            self._data.forget(effect.key)
+
+    def _send_stored(self, at: int, effect: SendStored) -> None:
+        assert self._data is not None
+        found: list[tuple[int, bytes]] = []
+        for number, key in effect.batches:
+            payload = self._data.read(key)
+            if payload is None:
+                self._host.post(at, Rotted(key))
+                continue
+            if found and sum(len(p) for _, p in found) + len(payload) > REPAIR_BYTES_MAX:
+                self._mesh.send(effect.to, Repair(tuple(found)))
+                found = []
+            found.append((number, payload))
+        if found:
+            self.send(effect.to, Repair(tuple(found)))
+
+    def send(self, to: int, message: Any) -> None:
+        """To another node, or to a client."""
+        if to == self._node.id:
+            self._host.deliver(to, message)
+        else:
+            self._mesh.send(to, message)
+
+    def multicast(self, channel: Channel, message: Any) -> None:
+        """To all others of a channel."""
+        self._mesh.multicast(channel, message)
+
+    # for people
+
+    def _configuration(self) -> Configuration:
+        if self._commit_server is not None:
+            return self._commit_server.configuration
+        assert self._data_server is not None
+        return self._data_server.follower.core.configuration
+
+    def status(self) -> bytes:
+        """How this node is, as JSON."""
+        commit, data = self._commit_server, self._data_server
+        said: dict[str, Any] = {
+            "name": self._node.name,
+            "id": self._node.id,
+            "pid": os.getpid(),
+            "address": f"{self._node.host}:{self._node.port}",
+            "roles": list(self._node.roles),
+            "cluster": self._plan.cluster,
+            "up_s": round(time.monotonic() - self._started_at, 1),
+            "connected": self._mesh.connected(),
+            "warnings": self._host.warnings,
+            "last_warning": self._host.last_warning,
+            "sequencing": False,
+        }
+        if commit is not None:
+            said["sequencing"] = commit.sequencer is not None
+            said["epoch"] = commit.core.epoch[0]
+            said["leader"] = commit.election.leader
+            said["index"] = commit.core.index
+            said["state"] = "learner" if commit.is_learner else commit.election.state.value
+            said["groups"] = [
+                {"name": rows.name, "id": group, "head": rows.head}
+                for group, rows in commit.core.groups.items()
+                if group and not rows.is_removed
+            ]
+        if data is not None:
+            said["data"] = {
+                "is_full": data.is_full,
+                "is_whole": data.numbered.is_whole,
+                "waiting": len(data.unnumbered),
+                "streams": len(data.streams),
+            }
+        return msgspec.json.encode(said)
+
+
+REPAIR_BYTES_MAX = 4 * 1024 * 1024  # one answer; a large payload goes alone
+
+
+def say(text: str) -> None:
+    """One line for the log."""
+    print(f"samcast: {text}", file=sys.stderr, flush=True)
+
+
+def run_node(plan: ClusterPlan, name: str) -> int:
+    """Run a node in this process until it is told to stop."""
+
+    async def main() -> int:
+        return await Node(plan, name).run()
+
+    return uvloop.run(main())
