@@ -130,6 +130,15 @@ def test_a_member_goes_on_from_its_position() -> None:
     ]
 
 
+@pytest.mark.parametrize("is_one_step", [True, False])
+def test_who_begins_in_the_middle_of_a_run_gets_all_of_it(is_one_step: bool) -> None:
+    one = member(GroupSettings(is_one_step=is_one_step), number_next=5)
+    known = repair((4, RUNS[2])) if is_one_step else commit(3, ENTRIES[2])
+    assert delivered(one.step([payload(RUNS[2]), known])) == [(4, RUNS[2])]
+    assert one.number_next == 7
+    assert delivered(one.step([known, repair((3, RUNS[1]))])) == []  # only at the beginning
+
+
 def test_other_groups_are_none_of_our_business() -> None:
     one = member()
     other = batch(1, group=2)

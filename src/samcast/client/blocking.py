@@ -220,8 +220,11 @@ class Group(Channel):
         taken = 0
         if count is not None and count <= 0:
             return
-        for number_first, batch in self.read_batches(start, timeout=timeout):
+        first = start if start is not None else self.head() + 1
+        for number_first, batch in self.read_batches(first, timeout=timeout):
             for message in messages_from(number_first, batch):
+                if message.number < first:
+                    continue
                 yield message
                 taken += 1
                 if taken == count:
@@ -230,7 +233,7 @@ class Group(Channel):
     def read_batches(
         self, start: int | None = 1, *, timeout: float | None = None
     ) -> Iterator[tuple[int, Batch]]:
-        """The same in batches: first number and content."""
+        """The same in batches: first number and content. The first one may begin before `start`."""
         if start is not None and start < 1:
             raise ConfigError(f"numbers begin at 1; you can't read from {start}")
         first = start if start is not None else self.head() + 1

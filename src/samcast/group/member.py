@@ -92,6 +92,7 @@ class Member:
         self.node = node
         self.group = group
         self.number_next = number_next  # the position: everything below is delivered
+        self._has_delivered = False
         self._configuration = configuration
         self._settings = settings
         self._now_ms = 0
@@ -229,6 +230,7 @@ class Member:
         if number_first < 1 or not slots or any(slot.count < 1 for slot in slots):
             return
         self._see_head(unit.end - 1)
+        self._align(number_first, unit.end)
         if number_first < self.number_next or number_first in self._units:
             return
         if len(self._units) >= self._settings.member_runs_max:
@@ -242,6 +244,11 @@ class Member:
         for slot in slots:
             self._wanted[slot.key] = None
             self._spare.pop(slot.key, None)
+
+    def _align(self, number_first: int, end: int) -> None:
+        """Who begins in the middle of something gets all of it: nobody cuts a batch."""
+        if not self._has_delivered and number_first < self.number_next < end and number_first > 0:
+            self.number_next = number_first
 
     def _drop(self, number_first: int) -> None:
         unit = self._units.pop(number_first)
@@ -278,6 +285,7 @@ class Member:
                 continue
             if batch.group != self.group:
                 continue
+            self._align(number_first, number_first + batch.count)
             is_asked = self._settings.is_one_step or number_first in self._gone
             is_new = number_first >= self.number_next and number_first not in self._known
             if is_asked and is_new:
@@ -299,6 +307,7 @@ class Member:
         while self._deliver_next(runs):
             pass
         if self.number_next > before:
+            self._has_delivered = True
             self._known.remove(0, self.number_next)
             self._gone.remove(0, self.number_next)
             delivered = len(self._firsts) - len(self._units)

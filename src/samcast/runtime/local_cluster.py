@@ -103,14 +103,14 @@ class LocalCluster:
         pid = self.pid_of(node)
         if pid:
             return pid
-        with (node.folder / "log").open("ab") as log:
+        with log_path(node).open("ab") as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", "samcast.cli.main", "node", "--config",
                  str(self.folder / FILE), "--name", name],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self._children[name] = child
-        (node.folder / "pid").write_text(f"{child.pid}\n")
+        pid_path(node).write_text(f"{child.pid}\n")
         return child.pid
 
     def start_all(self) -> None:
@@ -124,7 +124,7 @@ class LocalCluster:
         if child is not None and child.poll() is not None:
             del self._children[node.name]
         try:
-            pid = int((node.folder / "pid").read_text())
+            pid = int(pid_path(node).read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, ValueError):
@@ -177,10 +177,20 @@ class LocalCluster:
                 time.sleep(0.02)
 
 
+def log_path(node: NodePlan) -> Path:
+    """Beside the node's folder, which is its disk and nothing else."""
+    return node.folder.with_name(node.folder.name + ".log")
+
+
+def pid_path(node: NodePlan) -> Path:
+    """Who runs the node."""
+    return node.folder.with_name(node.folder.name + ".pid")
+
+
 def log_end(node: NodePlan, lines: int = 10) -> str:
     """The last lines of a node's log."""
     try:
-        text = (node.folder / "log").read_text(errors="replace")
+        text = log_path(node).read_text(errors="replace")
     except OSError:
         return "(no log)"
     return "\n".join(text.splitlines()[-lines:]) or "(empty)"

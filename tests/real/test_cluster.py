@@ -1,0 +1,219 @@
+"""Real processes, sockets and disks: what is confirmed is there, once, in order, for everybody."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import samcast
+from samcast.client.blocking import Client
+from samcast.errors import ConfigError, FencedError, NotConnectedError
+from samcast.runtime.local_cluster import LocalCluster
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    made = LocalCluster(tmp_path / "cluster")
+    made.make(3)
+    made.start_all()
+    try:
+        made.await_ready()
+        yield made
+    finally:
+        for process in made.processes():
+            made.kill(process.plan.name, signal.SIGCONT)
+        made.stop_all()
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    with samcast.connect(cluster.address) as made:
+        yield made
+
+
+def bodies_from(cluster: LocalCluster, node: str, group: str, count: int) -> list[bytes]:
+    plan = cluster.plan().node(node)
+    with samcast.connect(f"{plan.host}:{plan.port}") as reader:
+        messages = list(reader.group(group).read(1, count=count, timeout=WAIT_S))
+    assert [m.number for m in messages] == list(range(1, len(messages) + 1))
+    return [m.body for m in messages]
+
+
+def sequencer_of(cluster: LocalCluster) -> str:
+    for process in cluster.processes():
+        if not process.pid:
+            continue
+        with samcast.connect(f"{process.plan.host}:{process.plan.port}") as asked:
+            if asked.status()["sequencing"]:
+                return process.plan.name
+    raise AssertionError("nobody leads")
+
+
+@pytest.mark.req("GRP-01", "GRP-02", "GRP-03", "GRP-08")
+def test_messages_are_numbered_and_equal_at_every_node(
+    cluster: LocalCluster, client: Client
+) -> None:
+    group = client.group("orders")
+    receipts = [group.send(b"message %d" % i) for i in range(500)]
+    assert sorted(r.number(WAIT_S) for r in receipts) == list(range(1, 501))
+    copies = [bodies_from(cluster, node, "orders", 500) for node in ("n1", "n2", "n3")]
+    assert copies[0] == [b"message %d" % i for i in range(500)]
+    assert copies[1] == copies[2] == copies[0]
+
+
+@pytest.mark.req("GRP-14", "GRP-21", "GRP-22")
+def test_nothing_is_lost_or_doubled_when_sequencers_are_killed(
+    cluster: LocalCluster, client: Client
+) -> None:
+    group = client.group("orders")
+    group.send(b"0").number(WAIT_S)
+    sent = 1
+    for _ in range(3):
+        victim = sequencer_of(cluster)
+        for _ in range(300):
+            group.send(b"%d" % sent)
+            sent += 1
+        cluster.kill(victim)
+        for _ in range(300):
+            group.send(b"%d" % sent)
+            sent += 1
+        group.flush(WAIT_S)
+        cluster.start(victim)
+        cluster.await_ready()
+    expected = [b"%d" % i for i in range(sent)]
+    for node in ("n1", "n2", "n3"):
+        assert bodies_from(cluster, node, "orders", sent) == expected
+
+
+@pytest.mark.req("GRP-23", "GRP-27")
+def test_all_nodes_are_killed_at_once_and_go_on_with_their_data(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        client.group("orders").send_many(b"%d" % i for i in range(2000))
+        client.group("orders").flush(WAIT_S)
+    for process in cluster.processes():
+        cluster.kill(process.plan.name)
+    cluster.start_all()
+    cluster.await_ready()
+    with samcast.connect(cluster.address) as client:
+        assert client.group("orders").send(b"2000").number(WAIT_S) == 2001
+    for node in ("n1", "n2", "n3"):
+        assert bodies_from(cluster, node, "orders", 2001) == [b"%d" % i for i in range(2001)]
+
+
+@pytest.mark.req("GRP-26")
+def test_a_named_sender_goes_on_where_it_stopped(cluster: LocalCluster) -> None:
+    for life in range(3):
+        with samcast.connect(cluster.address) as client:
+            sender = client.group("orders").sender("till")
+            assert sender.sent_before == 10 * life
+            for place in range(10):
+                sender.send(b"%d" % (10 * life + place))
+            sender.flush(WAIT_S)
+    assert bodies_from(cluster, "n1", "orders", 30) == [b"%d" % i for i in range(30)]
+
+
+def test_a_name_that_another_process_opened_is_over(cluster: LocalCluster, client: Client) -> None:
+    first = client.group("orders").sender("till")
+    first.send(b"mine").number(WAIT_S)
+    with samcast.connect(cluster.address) as other:
+        second = other.group("orders").sender("till")
+        assert second.sent_before == 1
+        second.send(b"theirs").number(WAIT_S)
+    with pytest.raises(FencedError, match="another process"):
+        first.send(b"too late").number(WAIT_S)
+
+
+def test_a_transaction_takes_effect_in_all_its_groups_or_in_none(client: Client) -> None:
+    debit, credit = client.group("debit"), client.group("credit")
+    with client.transaction() as tx:
+        tx.send(debit, b"-5")
+        tx.send(credit, b"+5")
+
+    def fail() -> None:
+        with client.transaction() as tx:
+            tx.send(debit, b"-7")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert (debit.head(), credit.head()) == (1, 1)
+    assert [m.body for m in credit.read(1, count=1, timeout=WAIT_S)] == [b"+5"]
+
+
+def test_a_lost_disk_is_let_in_again_and_catches_up(cluster: LocalCluster, client: Client) -> None:
+    group = client.group("orders")
+    group.send_many(b"%d" % i for i in range(100))
+    group.flush(WAIT_S)
+    cluster.kill("n2")
+    folder = cluster.plan().node("n2").folder
+    shutil.rmtree(folder)
+    cluster.start("n2")
+    cluster.await_ready()
+    group.send(b"100").number(WAIT_S)
+    assert bodies_from(cluster, "n2", "orders", 101) == [b"%d" % i for i in range(101)]
+
+
+def test_one_stopped_node_stops_nobody(cluster: LocalCluster, client: Client) -> None:
+    group = client.group("orders")
+    group.send(b"before").number(WAIT_S)
+    idle = next(p.plan.name for p in cluster.processes() if p.plan.name != sequencer_of(cluster))
+    cluster.kill(idle, signal.SIGSTOP)
+    group.send_many(b"%d" % i for i in range(1000))
+    group.flush(WAIT_S)
+    cluster.kill(idle, signal.SIGCONT)
+    assert len(bodies_from(cluster, idle, "orders", 1001)) == 1001
+
+
+def test_large_and_empty_messages_and_keys_come_back_as_they_were(client: Client) -> None:
+    group = client.group("orders")
+    large = bytes(range(256)) * 4096
+    group.send(b"")
+    group.send(large)
+    group.send("text", key="k", headers=b"h").number(WAIT_S)
+    messages = list(group.read(1, count=3, timeout=WAIT_S))
+    assert [m.body for m in messages] == [b"", large, b"text"]
+    assert (messages[2].key, messages[2].headers) == (b"k", b"h")
+
+
+def test_a_reader_that_starts_now_gets_only_what_comes(client: Client) -> None:
+    group = client.group("orders")
+    group.send(b"old").number(WAIT_S)
+    reader = group.read(None, count=1, timeout=WAIT_S)
+    head = group.head()
+    group.send(b"new")
+    message = next(reader)
+    assert (message.number, message.body) == (head + 1, b"new")
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:0", "127.0.0.1:99999", ":1", ""])
+def test_an_address_that_is_none_is_named(address: str, tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, NotConnectedError)):
+        samcast.connect(address, folder=tmp_path)
+
+
+def run_samcast(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "samcast.cli.main", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=60)
+
+
+def test_the_command_line_sends_reads_and_tells_the_status(cluster: LocalCluster) -> None:
+    folder = ("--dir", str(cluster.folder))
+    sent = run_samcast("send", "orders", *folder, stdin=b"one\ntwo\n")
+    assert (sent.returncode, sent.stderr) == (0, b"")
+    assert run_samcast("read", "orders", *folder).stdout == b"1\tone\n2\ttwo\n"
+    assert run_samcast(
+        "read", "orders", "--raw", "--from", "2", "--node", "n3", *folder
+    ).stdout == (b"two\n")
+    status = json.loads(run_samcast("status", "--json", *folder).stdout)
+    assert status["address"] == cluster.address
+    assert [node["name"] for node in status["nodes"]] == ["n1", "n2", "n3"]
+    assert sum(node["sequencing"] for node in status["nodes"]) == 1
+    assert run_samcast("down", *folder).returncode == 0
+    assert not any(process.pid for process in cluster.processes())
