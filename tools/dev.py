@@ -115,6 +115,12 @@ def costs(arguments: Sequence[str]) -> NoReturn:
     become(VENV_PYTHON, "-m", "samcast.sim.costs", *arguments)
 
 
+def up(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    os.chdir(ROOT)
+    become(VENV / "bin" / "samcast", "up", *arguments)
+
+
 def samcast(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     become(VENV / "bin" / "samcast", *arguments)
@@ -127,6 +133,7 @@ class Chore(NamedTuple):
 
 CHORES = {
     "setup": Chore("make .venv and install what requirements.lock pins", setup),
+    "up": Chore("run a cluster of three nodes here, with a live demo", up),
     "check": Chore("lint, formatting and types: ruff check, ruff format --check, mypy", check),
     "test": Chore("run the tests; arguments go to pytest", test),
     "sim": Chore("run simulated clusters under faults; arguments go to samcast.sim", sim),

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["__version__", "connect"]
+__all__ = ["__version__", "aio", "connect"]
 
 if TYPE_CHECKING:
+    from samcast.client import aio
     from samcast.client.blocking import connect
 
 
@@ -25,4 +26,8 @@ def __getattr__(name: str) -> Any:
         from samcast.client.blocking import connect
 
         return connect
+    if name == "aio":
+        from samcast.client import aio
+
+        return aio
     raise AttributeError(f"module 'samcast' has no attribute {name!r}")

@@ -1,40 +1,70 @@
 """`samcast up`, `status`, `down`: a cluster of processes on this machine."""
 
-import contextlib
 import json
+import signal
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from samcast.cli.where import DIR
 from samcast.errors import SamcastError
 
+if TYPE_CHECKING:
+    from samcast.runtime.local_cluster import LocalCluster
+
 
 def up(
     folder: DIR = Path(".samcast"),
     nodes: Annotated[int, typer.Option(help="How many, if the cluster is new.")] = 3,
-    detach: Annotated[bool, typer.Option(help="Leave it running and return.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it running, return.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="A line per second, no screen.")] = False,
 ) -> None:
-    """Start a cluster here; its data stays in the folder, and the next `up` goes on with it."""
+    """Start a cluster here and watch it at work; its data stays in the folder, and the next `up`
+    goes on with it."""
     from samcast.runtime.local_cluster import LocalCluster
 
     cluster = LocalCluster(folder)
     if not cluster.exists:
         cluster.make(nodes)
     cluster.start_all()
-    cluster.await_ready()
-    typer.echo(f"cluster is up: {cluster.address}")
-    typer.echo("try:  echo hello | samcast send greetings;  samcast read greetings --count 1")
+    try:
+        cluster.await_ready()
+    except SamcastError:
+        cluster.stop_all()
+        raise
     if detach:
+        typer.echo(f"cluster is up: {cluster.address}")
+        typer.echo("try:  echo hello | samcast send greetings;  samcast read greetings --count 1")
         typer.echo("stop it with:  samcast down")
         return
-    typer.echo("Ctrl-C stops it")
-    import signal
+    try:
+        watch(cluster, is_plain=plain or not (sys.stdin.isatty() and sys.stdout.isatty()))
+    finally:
+        cluster.stop_all()
+    typer.echo(f"stopped; the data is in {folder}")
 
-    with contextlib.suppress(KeyboardInterrupt):
-        signal.sigwait([signal.SIGINT, signal.SIGTERM])
-    cluster.stop_all()
+
+def watch(cluster: "LocalCluster", *, is_plain: bool) -> None:
+    """Put a sender and a member to work, and show what they see until somebody stops it."""
+    from samcast.cli.demo import Demo
+    from samcast.cli.screen import PROGRAM, Screen
+
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    demo = Demo(cluster)
+    demo.start()
+    screen = Screen(cluster, demo)
+    try:
+        if is_plain:
+            typer.echo(f"cluster is up: {cluster.address}\nCtrl-C stops it. Try:\n\n{PROGRAM}\n")
+            screen.run_plain()
+        else:
+            screen.run()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        demo.stop()
 
 
 def down(folder: DIR = Path(".samcast")) -> None:

@@ -136,6 +136,16 @@ class Channel:
         self._outbox: Outbox = engine.call(engine.open_sender(group, name))
         self._put = self._outbox.put
 
+    @property
+    def engine(self) -> Engine:
+        """What runs it."""
+        return self._engine
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `send` returns at once."""
+        return self._outbox.has_room
+
     def _await_open(self, name: str) -> None:
         if not self._outbox.opened.wait(OPEN_S):
             raise WaitTimeoutError(f"the name {name!r} could not be opened within {OPEN_S:.0f} s")

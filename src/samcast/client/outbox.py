@@ -107,6 +107,10 @@ class Receipt:
         """Whether it is committed, as far as we know."""
         return self._packed.is_done and self._packed.error is None
 
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Have this called once its outcome is known, in whatever thread knows first."""
+        self._packed.when_done(call)
+
     def number(self, timeout: float | None = None) -> int:
         """The message's number; 0 if it is committed, but too old for its number to be kept."""
         self._packed.wait(timeout)
@@ -139,6 +143,11 @@ class Outbox:
             self.opened.set()
 
     # any thread
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `put` returns at once."""
+        return self._bytes <= WAITING_BYTES_MAX
 
     def put(self, body: bytes, key: bytes = b"", headers: bytes = b"") -> Receipt:
         """Send one message; waits only for room."""

@@ -73,6 +73,7 @@ from samcast.wire.order import (
     SenderRemovedEntry,
     is_named,
 )
+from samcast.wire.session import node_of
 
 Handler = Callable[[NodeId, Any, list[Effect]], None]
 
@@ -401,14 +402,18 @@ class DataServer:
             return
         self.numbered.add(key, number_first, count, digest)
         self.reports.mark(key, number_first)
-        if held.origin and self._is_my_turn(key):
+        if held.origin and self._is_my_turn(key, held.origin):
             answer = Answer(AnswerKind.NUMBER, *key[:4], count, number_first, digest)
             self._answer(held.origin, answer)
 
-    def _is_my_turn(self, key: BatchKey) -> bool:
-        """One data server tells the sender at once; the others answer only if it asks again."""
-        servers = servers_with(self.follower.core.configuration, ROLE_DATA)
-        return not key[4] and servers[key[3] % len(servers)].node == self.node
+    def _is_my_turn(self, key: BatchKey, origin: NodeId) -> bool:
+        """One data server tells the sender at once, the one it is connected to if there is such;
+        the others answer only if it asks again."""
+        if key[4]:
+            return False
+        nodes = [s.node for s in servers_with(self.follower.core.configuration, ROLE_DATA)]
+        near = node_of(origin)
+        return self.node == (near if near in nodes else nodes[key[3] % len(nodes)])
 
     # answers
 
