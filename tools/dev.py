@@ -121,6 +121,11 @@ def up(arguments: Sequence[str]) -> NoReturn:
     become(VENV / "bin" / "samcast", "up", *arguments)
 
 
+def bench(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    become(VENV / "bin" / "samcast", "bench", *arguments)
+
+
 def samcast(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     become(VENV / "bin" / "samcast", *arguments)
@@ -139,6 +144,7 @@ CHORES = {
     "sim": Chore("run simulated clusters under faults; arguments go to samcast.sim", sim),
     "mutants": Chore("break the safety rules one by one; the simulator must notice", mutants),
     "costs": Chore("measure what a run costs each role, and how that grows", costs),
+    "bench": Chore("measure a fresh cluster of three nodes on this machine", bench),
     "samcast": Chore("run the samcast command line", samcast),
 }
 

@@ -12,13 +12,12 @@ import pytest
 import xxhash
 
 from samcast.limits import BATCH_COLUMNS_BYTES_MAX, BATCH_MESSAGES_MAX
+from samcast.wire.arrow import arrow_of, columns_from_arrow
 from samcast.wire.batch import (
     BATCH_HEADER_BYTES,
     COUNTER_END_MAX,
     Batch,
     Message,
-    arrow_of,
-    columns_from_arrow,
     columns_from_messages,
     decode_batch,
     encode_batch,
@@ -492,7 +491,8 @@ def test_without_pyarrow_the_error_says_what_to_install() -> None:
     out = run_python(
         "import sys",
         "sys.modules['pyarrow'] = None",
-        "from samcast.wire.batch import arrow_of, decode_batch",
+        "from samcast.wire.arrow import arrow_of",
+        "from samcast.wire.batch import decode_batch",
         f"batch = decode_batch({PAYLOAD!r})",
         "try: arrow_of(batch, 1)",
         "except ImportError as error: print(error)",

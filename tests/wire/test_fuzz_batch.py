@@ -9,11 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from samcast.wire.arrow import arrow_of, columns_from_arrow
 from samcast.wire.batch import (
     Batch,
     Message,
-    arrow_of,
-    columns_from_arrow,
     columns_from_messages,
     decode_batch,
     encode_batch,

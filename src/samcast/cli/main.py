@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from samcast import __version__
-from samcast.cli import cluster, messages, node, sim
+from samcast.cli import bench, cluster, messages, node, sim
 from samcast.errors import SamcastError
 
 EXIT_FAILED = 1
@@ -23,6 +23,7 @@ app.command("down")(cluster.down)
 app.command("send")(messages.send)
 app.command("read")(messages.read)
 app.command("node")(node.run)
+app.command("bench")(bench.run)
 app.command("sim", context_settings=sim.CONTEXT, add_help_option=False)(sim.run)
 
 

@@ -13,7 +13,8 @@ from samcast.client.inbox import Message, messages_from
 from samcast.client.outbox import MESSAGE_BYTES_MAX, Outbox, Receipt
 from samcast.client.transaction import Transaction, Transactions
 from samcast.errors import ConfigError, NotConnectedError, RefusedError, WaitTimeoutError
-from samcast.wire.batch import Batch, columns_from_arrow, columns_from_cells
+from samcast.wire.arrow import columns_from_arrow
+from samcast.wire.batch import Batch, columns_from_cells
 from samcast.wire.group import GroupRequest, OutcomeKind
 
 if TYPE_CHECKING:
