@@ -76,6 +76,10 @@ class Run:
         self.faults.plan(FAULTS_MIN + 3 + world.chance.below(6), 50_000, length_us)
         self.faults.plan_elections(3, 50_000, length_us)
         world.run_until(world.now_us + length_us)
+        while sum(self.faults.counts.values()) < FAULTS_MIN:  # Some found nobody to strike.
+            if (victim := self.faults.one()) is not None:
+                self.faults.servers.crash(victim)
+            world.run_until(world.now_us + SECOND_US // 10)
         self._heal()
         self._finish()
 
