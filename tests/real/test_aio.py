@@ -1,7 +1,6 @@
 """The asyncio client against real processes."""
 
 import asyncio
-from pathlib import Path
 
 from samcast import aio
 from samcast.runtime.local_cluster import LocalCluster
@@ -30,12 +29,5 @@ async def use(address: str) -> None:
         assert waiting.result().body == b"new"
 
 
-def test_the_asyncio_client_sends_transacts_and_subscribes(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path / "cluster")
-    cluster.make(3)
-    cluster.start_all()
-    try:
-        cluster.await_ready()
-        asyncio.run(asyncio.wait_for(use(cluster.address), 2 * WAIT_S))
-    finally:
-        cluster.stop_all()
+def test_the_asyncio_client_sends_transacts_and_subscribes(cluster: LocalCluster) -> None:
+    asyncio.run(asyncio.wait_for(use(cluster.address), 2 * WAIT_S))

@@ -14,22 +14,9 @@ import samcast
 from samcast.client.blocking import Client
 from samcast.errors import ConfigError, FencedError, NotConnectedError
 from samcast.runtime.local_cluster import LocalCluster
+from tests.real.workload import sequencer_of
 
 WAIT_S = 30.0
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster(tmp_path / "cluster")
-    made.make(3)
-    made.start_all()
-    try:
-        made.await_ready()
-        yield made
-    finally:
-        for process in made.processes():
-            made.kill(process.plan.name, signal.SIGCONT)
-        made.stop_all()
 
 
 @pytest.fixture
@@ -44,16 +31,6 @@ def bodies_from(cluster: LocalCluster, node: str, group: str, count: int) -> lis
         messages = list(reader.group(group).read(1, count=count, timeout=WAIT_S))
     assert [m.number for m in messages] == list(range(1, len(messages) + 1))
     return [m.body for m in messages]
-
-
-def sequencer_of(cluster: LocalCluster) -> str:
-    for process in cluster.processes():
-        if not process.pid:
-            continue
-        with samcast.connect(f"{process.plan.host}:{process.plan.port}") as asked:
-            if asked.status()["sequencing"]:
-                return process.plan.name
-    raise AssertionError("nobody leads")
 
 
 @pytest.mark.req("GRP-01", "GRP-02", "GRP-03", "GRP-08")

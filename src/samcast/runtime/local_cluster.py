@@ -121,7 +121,9 @@ class LocalCluster:
     def pid_of(self, node: NodePlan) -> int:
         """The process of a node, 0 if it isn't running."""
         child = self._children.get(node.name)
-        if child is not None and child.poll() is not None:
+        if child is not None:
+            if child.poll() is None:
+                return child.pid
             del self._children[node.name]
         try:
             pid = int(pid_path(node).read_text())
