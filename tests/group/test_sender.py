@@ -3,7 +3,16 @@
 import msgspec
 import pytest
 
-from samcast.group.sender import Confirmed, Failed, Opened, Sender, State, Stopped, Submitted
+from samcast.group.sender import (
+    Confirmed,
+    Failed,
+    Opened,
+    Reconnected,
+    Sender,
+    State,
+    Stopped,
+    Submitted,
+)
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import Channel, Effect, Multicast, NodeId, Received, Send, Ticked
 from samcast.wire.batch import Batch
@@ -112,6 +121,14 @@ def test_a_batch_is_sent_again_with_growing_pauses_until_it_has_an_outcome() -> 
     assert pauses[-1] == SETTINGS.retry_max_ms
     one.step([answered(of, AnswerKind.NUMBER, 6)])
     assert not [now for now in range(5000, 9000, 10) if batches(one.step([Ticked(now)]))]
+
+
+def test_after_a_reconnection_all_that_is_under_way_is_repeated_at_once_in_order() -> None:
+    one, first = sending(1, 2)
+    one.step([Ticked(3)])
+    again = batches(one.step([Ticked(4), Reconnected()]))
+    assert [b.digest for b in again] == [b.digest for b in first]
+    assert batches(one.step([Ticked(5)])) == []
 
 
 def test_no_more_runs_are_unconfirmed_than_a_row_remembers() -> None:

@@ -20,7 +20,7 @@ from samcast.group.head_asker import HeadAsker, HeadSeen
 from samcast.group.member import Member
 from samcast.group.owner import Owner
 from samcast.group.proposer import Proposer, Settled
-from samcast.group.sender import Sender
+from samcast.group.sender import Reconnected, Sender
 from samcast.group.settings import GroupSettings
 from samcast.wire.group import AnyRequest, Outcome
 
@@ -54,10 +54,13 @@ class Engine:
 
     def __init__(self, addresses: list[Address], cluster: str = "") -> None:
         self._pid = os.getpid()
-        self._settings = GroupSettings(is_one_step=True)
+        self._reading = GroupSettings(is_one_step=True)
+        # Connections lose nothing while they last, so repeats are for what went wrong elsewhere.
+        self._sending = GroupSettings(retry_ms=500, retry_max_ms=4000)
         self._loop = uvloop.new_event_loop()
         self._link = Link(addresses, cluster)
         self._outboxes: list[Outbox] = []
+        self._senders: list[int] = []  # where their roles stand
         self._inboxes: dict[int, Inbox] = {}
         self._is_closed = False
         self._watching: asyncio.Task[None] | None = None
@@ -113,6 +116,8 @@ class Engine:
     def _on_connected(self) -> None:
         for inbox in self._inboxes.values():
             inbox.restart()
+        for at in self._senders:
+            self._link.host.post(at, Reconnected())
 
     async def _watch(self) -> None:
         while True:
@@ -192,19 +197,20 @@ class Engine:
         link = self._link
         assert link.configuration is not None
         sender = Sender(
-            link.node, link.configuration, self._settings, Chance(), group, name
+            link.node, link.configuration, self._sending, Chance(), group, name
         )  # fmt: skip
         outbox = Outbox(sender, self.wake)
         at = link.add(sender, outbox.on_effect)
         outbox.post = lambda event: link.host.post(at, event)
         self._outboxes.append(outbox)
+        self._senders.append(at)
         return outbox
 
     async def open_reader(self, group: int, number_next: int) -> tuple[int, Inbox]:
         """A member of a group from a number on."""
         link = self._link
         assert link.configuration is not None
-        member = Member(link.node, link.configuration, self._settings, group, number_next)
+        member = Member(link.node, link.configuration, self._reading, group, number_next)
         inbox = Inbox(member, lambda follow: link.send(link.data_node(), follow))
         at = link.add(member, inbox.on_effect)
         self._inboxes[at] = inbox
@@ -222,7 +228,7 @@ class Engine:
         """An owner of transactions; what to call with its events."""
         link = self._link
         assert link.configuration is not None
-        owner = Owner(link.node, link.configuration, self._settings, Chance(), name)
+        owner = Owner(link.node, link.configuration, self._sending, Chance(), name)
         at = link.add(owner, on_effect)
         return lambda event: link.host.post(at, event)
 

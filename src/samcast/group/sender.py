@@ -52,6 +52,10 @@ class Submitted(Event, frozen=True, gc=False):
     count: int
 
 
+class Reconnected(Event, frozen=True, gc=False):
+    """What was on its way may be lost: repeat it now instead of waiting."""
+
+
 class Confirmed(Effect, frozen=True, gc=False):
     """The batch is committed; `number_first` is 0 where the number is no longer kept."""
 
@@ -166,8 +170,17 @@ class Sender:
                 self._queue.append(Outgoing(event.token, event.columns, event.count))
             elif type(event) is Ticked:
                 self._now_ms = event.now_ms
+            elif type(event) is Reconnected:
+                self._on_reconnected()
         self._on_drained(out)
         return out
+
+    def _on_reconnected(self) -> None:
+        self._head_due_ms = self._open_due_ms = self._now_ms
+        for counter, run in self._runs.items():
+            run.due_ms = self._now_ms
+            run.wait_ms = self._settings.retry_ms
+            heappush(self._due, (self._now_ms, counter))
 
     def due_ms(self) -> int:
         """The next repeat."""
