@@ -90,7 +90,12 @@ def learner_acknowledges() -> None:
 
     replace(CommitServer, "__init__", init)
     replace(CommitServer, "may_accept", lambda self: True)
-    replace(CommitServer, "_see_whether_listed", lambda self: setattr(self, "is_learner", False))
+
+    def see(self: Any) -> None:
+        self._joining.see(self.configuration)
+        self.is_learner = False
+
+    replace(CommitServer, "_see_whether_listed", see)
 
 
 def reinstalled_under_old_name() -> None:

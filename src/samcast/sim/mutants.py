@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from multiprocessing.pool import ThreadPool
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -86,20 +86,19 @@ def _try_all(chosen: list[Mutant], options: argparse.Namespace) -> int:
 
         for verdict in desks.imap_unordered(judge, chosen):
             verdicts.append(verdict)
-            if not options.json:
-                _print(verdict)
+            _print(verdict, sys.stderr if options.json else sys.stdout)
     report: dict[str, Any] = {"mutants": verdicts, "survived": sum(not v.caught for v in verdicts)}
     if options.json:
         print(msgspec.json.encode(report).decode())
     return 1 if report["survived"] else 0
 
 
-def _print(verdict: Verdict) -> None:
+def _print(verdict: Verdict, file: TextIO) -> None:
     if verdict.caught:
         print(f"{verdict.name:32} caught by {verdict.checker} at seed {verdict.seed}"
-              f" ({verdict.seeds} seeds, {verdict.wall_s:.0f} s)", flush=True)  # fmt: skip
+              f" ({verdict.seeds} seeds, {verdict.wall_s:.0f} s)", file=file, flush=True)  # fmt: skip
     else:
-        print(f"{verdict.name:32} SURVIVED {verdict.seeds} seeds", flush=True)
+        print(f"{verdict.name:32} SURVIVED {verdict.seeds} seeds", file=file, flush=True)
 
 
 def _play(name: str, first: int, most: int) -> tuple[int, Result | None]:
