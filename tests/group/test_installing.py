@@ -252,6 +252,23 @@ def test_a_log_that_shares_nothing_with_ours_is_installed_on_its_snapshot() -> N
     assert (again.log.base, again.log.length, again.core.index) == (6, 8, 6)
 
 
+@pytest.mark.req("GRP-21")
+def test_a_snapshot_that_comes_twice_undoes_nothing_that_was_accepted_since() -> None:
+    server, disk = commit_server(2), OrderDisk(102)
+    _, state = snapshot()
+    piece = Received(1, SnapshotReply(6, 0, len(state), state))
+    disk.take(server.step([start(8, first=7, base=6)]))
+    disk.take(server.step([piece]))
+    disk.take(server.step([start(8, first=7, base=6)]))  # it asks again: the first isn't durable
+    while disk.is_waiting:
+        disk.take(server.step([disk.sync()]))
+    disk.take(server.step([Received(1, CommitSubmit(1, E1, 9, tuple(LOG[8:10]), 0, HASH_NONE))]))
+    disk.take(server.step([piece]))
+    while disk.is_waiting:
+        disk.take(server.step([disk.sync()]))
+    assert (server.log.length, server.durable_length) == (10, 10)
+
+
 @pytest.mark.parametrize(
     ("reply", "code"),
     [

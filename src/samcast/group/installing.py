@@ -103,13 +103,18 @@ class Installing:
             out.append(Send(sender, Refusal(start.epoch, server.promised, server.configuration)))
             return
         server.election.on_sequencer_heard(start.epoch)
-        is_behind = server.unknown_from or start.base > server.log.length
-        if start.epoch == server.log_epoch and not is_behind:
+        if not self._is_wanted(start):
             out.append(Send(sender, self.reply(start.epoch, is_started=True)))
             return
         if self.is_writing or not self._begin(sender, start, out):
             return
         self._gather(sender, start, out)
+
+    def _is_wanted(self, start: Start) -> bool:
+        """Not once we follow in this epoch: what we have accepted since must not be undone."""
+        server = self._server
+        is_behind = server.unknown_from or start.base > server.log.length
+        return bool(is_behind) or start.epoch != server.log_epoch
 
     def _begin(self, sender: NodeId, start: Start, out: list[Effect]) -> bool:
         """Make sure that an install with this base is under way; False: not yet."""
@@ -167,7 +172,7 @@ class Installing:
 
         def stored(o: list[Effect]) -> None:
             server.snapshots.keep(core.index, state)
-            if self.is_writing or start.epoch < server.promised:
+            if self.is_writing or start.epoch < server.promised or not self._is_wanted(start):
                 return
             self._install = Install(start, sender, core)
             self._gather(sender, start, o)

@@ -17,7 +17,8 @@ from samcast.machine.ports import (
 from samcast.sim.checkers import Identity
 from samcast.sim.world import Process
 from samcast.wire.batch import Message, columns_from_messages
-from samcast.wire.group import AnswerKind
+from samcast.wire.group import AnswerKind, Follow
+from samcast.wire.order import ROLE_DATA
 
 if TYPE_CHECKING:
     from samcast.sim.cluster import Cluster
@@ -275,9 +276,23 @@ class MemberApp:
         )
         cluster.judge.on_member(self.process, member)
         self.process.start([member])
+        self._follow(is_more=False)
+
+    def _follow(self, *, is_more: bool) -> None:
+        """Have a data server stream to us, for a while; nothing may depend on it."""
+        cluster = self._cluster
+        if not cluster.shape.has_streams:
+            return
+        chance = cluster.world.chance
+        keepers = [p.node for p in cluster.servers if cluster.roles_of(p.node) & ROLE_DATA]
+        runs = chance.pick((1, 5, 40))
+        follow = Follow(self.group, self.position, runs, is_more)
+        cluster.world.network.send(self.process.node, (chance.pick(keepers),), follow)
 
     def _on_effect(self, process: Process, role: Role, effect: Any) -> None:
         self._cluster.judge.on_effect(process, effect)
         if type(effect) is Deliver:
             number, batch = effect.runs[-1]
             self.position = number + batch.count
+            if self._cluster.world.chance.happens(0.1):
+                self._follow(is_more=self._cluster.world.chance.happens(0.5))

@@ -45,6 +45,7 @@ class Shape:
         self.named = chance.pick((0, 1, 2))
         self.owners = chance.pick((0, 1, 1))
         self.has_multicast = chance.happens(0.4)  # payloads reach members, too
+        self.has_streams = chance.happens(0.3)  # members have data servers send without asking
         self.lifetime = chance.pick((12, 30, 60, 10**6))
         self.senders_max = chance.pick((2, 4, 8, 64))
         self.settings = self._settings(world)

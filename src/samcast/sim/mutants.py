@@ -95,10 +95,11 @@ def _try_all(chosen: list[Mutant], options: argparse.Namespace) -> int:
 
 def _print(verdict: Verdict, file: TextIO) -> None:
     if verdict.caught:
-        print(f"{verdict.name:32} caught by {verdict.checker} at seed {verdict.seed}"
-              f" ({verdict.seeds} seeds, {verdict.wall_s:.0f} s)", file=file, flush=True)  # fmt: skip
+        cost = f"{verdict.seeds} seeds, {verdict.wall_s:.0f} s"
+        text = f"caught by {verdict.checker} at seed {verdict.seed} ({cost})"
     else:
-        print(f"{verdict.name:32} SURVIVED {verdict.seeds} seeds", file=file, flush=True)
+        text = f"SURVIVED {verdict.seeds} seeds"
+    print(f"{verdict.name:32} {text}", file=file, flush=True)
 
 
 def _play(name: str, first: int, most: int) -> tuple[int, Result | None]:
