@@ -272,6 +272,12 @@ def test_a_share_known_by_number_ends_at_the_head_and_at_what_the_order_names() 
     assert [number for number, _ in delivered(other.step([known]))] == [1, 3]
 
 
+def test_a_head_from_before_a_transaction_says_nothing_about_its_end() -> None:
+    one = member(GroupSettings(is_one_step=True))
+    assert delivered(one.step([beat(9, head=0), repair((1, STAGES[0]))])) == []
+    assert delivered(one.step([Received(2, Head(GROUP, 4)), repair((3, STAGES[1]))])) != []
+
+
 def test_while_a_share_is_incomplete_the_rest_of_it_is_asked_for() -> None:
     one = member(GroupSettings(is_one_step=True, member_runs_max=1))
     one.step([beat(9, head=4)])

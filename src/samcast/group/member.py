@@ -343,8 +343,9 @@ class Member:
         share, end = self._share_by_number()
         if not share:
             return False
-        is_next_known = end > self._head or end in self._by_number or end in self._units
-        if share[0].stage and not is_next_known:
+        # A head is never within a transaction, but what we know of it may be old.
+        is_end_known = end == self._head + 1 or end in self._by_number or end in self._units
+        if share[0].stage and not is_end_known:
             return False  # More of the same transaction may follow.
         for batch in share:
             runs.append((self.number_next, batch))
