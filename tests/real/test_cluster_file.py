@@ -1,0 +1,77 @@
+"""Every wrong value of a cluster file is one sentence: what is wrong, and what is allowed."""
+
+from pathlib import Path
+
+import pytest
+
+from samcast.errors import ConfigError
+from samcast.group.settings import GroupSettings
+from samcast.runtime.cluster_file import read_cluster_file, write_cluster_file
+from samcast.runtime.local_cluster import LocalCluster
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    cluster = LocalCluster(tmp_path / "cluster")
+    cluster.make(3, GroupSettings(retry_ms=50))
+    return cluster.folder / "cluster.toml"
+
+
+def test_a_file_that_we_wrote_reads_the_same(good: Path) -> None:
+    plan = read_cluster_file(good)
+    assert plan.settings.retry_ms == 50
+    write_cluster_file(plan)
+    assert read_cluster_file(good) == plan
+
+
+WRONG = [
+    ("k_commit = 2", "k_commit = 0", "k_commit is 0; it must be a number, 1 to 64"),
+    ("k_commit = 2", "k_commit = 9", "k_commit is 9 but there are 3 commit servers"),
+    ("k_commit = 2", "k_commit = 'two'", "k_commit is 'two'"),
+    ("e_commit = 2", "e_commit = 1", "could miss what"),
+    ("k_data = 2", "", "k_data is missing"),
+    ("k_data = 2", "k_data = 4", "k_data is 4"),
+    ('name = "n1"', 'name = ""', "node 1.name is ''; it must be 1 to 200 characters"),
+    ('name = "n2"', 'name = "n1"', "something that no other node has"),
+    ("id = 2", "id = 1", "something that no other node has"),
+    ("id = 2", "id = 99999", "a number, 1 to 65535"),
+    ('host = "127.0.0.1"', 'host = "0.0.0.0"', "beyond this machine"),
+    ('roles = ["commit", "data"]', 'roles = ["king"]', "a list of commit, data"),
+    ('roles = ["commit", "data"]', "roles = []", "a list of commit, data"),
+    ("retry_ms = 50", "retry_ms = -1", "it must be at least 1"),
+    ("retry_ms = 50", "retry_ms = true", "settings.retry_ms is True"),
+    ("retry_ms = 50", "colour = 3", "settings.colour is no key that we know"),
+    ("k_data = 2", "k_data = 2\nk_date = 2", "k_date is no key that we know"),
+    ("k_data = 2", "k_data = = 2", "not TOML"),
+    ("k_data = 2", "k_data = 2\ninsecure = 1", "insecure is 1; it must be true or false"),
+]
+
+
+@pytest.mark.parametrize(("line", "wrong", "told"), WRONG, ids=[wrong for _, wrong, _ in WRONG])
+def test_a_wrong_value_is_named_with_what_is_allowed(
+    good: Path, line: str, wrong: str, told: str
+) -> None:
+    text = good.read_text()
+    assert line in text
+    good.write_text(text.replace(line, wrong, 1))
+    with pytest.raises(ConfigError) as caught:
+        read_cluster_file(good)
+    assert told in str(caught.value)
+    assert str(good) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_beyond_this_machine_must_be_said(good: Path) -> None:
+    text = good.read_text().replace("127.0.0.1", "192.0.2.1")
+    good.write_text(f"insecure = true\n{text}")
+    assert read_cluster_file(good).nodes[0].host == "192.0.2.1"
+
+
+def test_a_file_that_is_not_there_says_what_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="samcast up"):
+        read_cluster_file(tmp_path / "none.toml")
+
+
+def test_a_node_that_is_not_listed_is_named(good: Path) -> None:
+    with pytest.raises(ConfigError, match="it lists n1, n2, n3"):
+        read_cluster_file(good).node("n9")
