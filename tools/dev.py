@@ -126,6 +126,13 @@ def bench(arguments: Sequence[str]) -> NoReturn:
     become(VENV / "bin" / "samcast", "bench", *arguments)
 
 
+def faults(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    os.chdir(ROOT)
+    os.environ.setdefault("SAMCAST_FAULT_SECONDS", "120")
+    become(VENV_PYTHON, "-m", "pytest", "-v", "tests/real/test_faults.py", *arguments)
+
+
 def samcast(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     become(VENV / "bin" / "samcast", *arguments)
@@ -144,6 +151,7 @@ CHORES = {
     "sim": Chore("run simulated clusters under faults; arguments go to samcast.sim", sim),
     "mutants": Chore("break the safety rules one by one; the simulator must notice", mutants),
     "costs": Chore("measure what a run costs each role, and how that grows", costs),
+    "faults": Chore("faults on real processes, two minutes each; arguments go to pytest", faults),
     "bench": Chore("measure a fresh cluster of three nodes on this machine", bench),
     "samcast": Chore("run the samcast command line", samcast),
 }

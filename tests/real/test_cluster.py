@@ -33,7 +33,7 @@ def bodies_from(cluster: LocalCluster, node: str, group: str, count: int) -> lis
     return [m.body for m in messages]
 
 
-@pytest.mark.req("GRP-01", "GRP-02", "GRP-03", "GRP-08")
+@pytest.mark.req("GRP-01", "GRP-02", "GRP-03", "GRP-04", "GRP-08", "GRP-12")
 def test_messages_are_numbered_and_equal_at_every_node(
     cluster: LocalCluster, client: Client
 ) -> None:
@@ -45,7 +45,7 @@ def test_messages_are_numbered_and_equal_at_every_node(
     assert copies[1] == copies[2] == copies[0]
 
 
-@pytest.mark.req("GRP-14", "GRP-21", "GRP-22")
+@pytest.mark.req("GRP-04", "GRP-21", "GRP-22")
 def test_nothing_is_lost_or_doubled_when_sequencers_are_killed(
     cluster: LocalCluster, client: Client
 ) -> None:
@@ -124,6 +124,7 @@ def test_a_transaction_takes_effect_in_all_its_groups_or_in_none(client: Client)
     assert [m.body for m in credit.read(1, count=1, timeout=WAIT_S)] == [b"+5"]
 
 
+@pytest.mark.req("GRP-22", "GRP-23")
 def test_a_lost_disk_is_let_in_again_and_catches_up(cluster: LocalCluster, client: Client) -> None:
     group = client.group("orders")
     group.send_many(b"%d" % i for i in range(100))
@@ -178,6 +179,62 @@ def test_an_address_that_is_none_is_named(address: str, tmp_path: Path) -> None:
 def run_samcast(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "samcast.cli.main", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=60)
+
+
+def test_nodes_that_were_formatted_by_hand_make_a_cluster(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "cluster")
+    plan = cluster.make(3)
+    for node in plan.nodes:
+        shutil.rmtree(node.folder)
+        config = ("--config", str(plan.path), "--name", node.name)
+        assert run_samcast("format", *config).returncode == 0
+        again = run_samcast("format", *config)
+        assert (again.returncode, again.stderr.count(b"\n")) == (1, 1)
+        assert b"not empty" in again.stderr
+    cluster.start_all()
+    try:
+        cluster.await_ready()
+        with samcast.connect(cluster.address) as client:
+            assert client.group("orders").send(b"x").number(WAIT_S) == 1
+    finally:
+        cluster.stop_all()
+
+
+def test_a_folder_in_use_and_a_port_in_use_are_named(cluster: LocalCluster) -> None:
+    plan = cluster.plan()
+    config = ("--config", str(plan.path), "--name", "n1")
+    second = run_samcast("node", *config)
+    assert second.returncode == 1
+    assert b"in use by another process" in second.stderr
+    other = plan.path.with_name("other.toml")
+    other.write_text(plan.path.read_text().replace('folder = "n1"', 'folder = "elsewhere"'))
+    third = run_samcast("node", "--config", str(other), "--name", "n1")
+    assert third.returncode == 1
+    assert b"can't listen" in third.stderr
+
+
+def test_groups_are_made_and_listed_and_the_doctor_looks(cluster: LocalCluster) -> None:
+    folder = ("--dir", str(cluster.folder))
+    assert b"has id" in run_samcast("group", "create", "orders", *folder).stdout
+    assert run_samcast("send", "orders", *folder, stdin=b"a\nb\n").returncode == 0
+    listed = json.loads(run_samcast("group", "list", "--json", *folder).stdout)
+    assert [group["name"] for group in listed] == ["orders"]
+    healthy = run_samcast("doctor", *folder)
+    assert (healthy.returncode, b"no trouble" in healthy.stdout) == (0, True)
+    cluster.kill("n2")
+    ill = run_samcast("doctor", *folder)
+    assert ill.returncode == 1
+    assert b"n2 is down" in ill.stdout
+
+
+def test_a_bench_measures_and_leaves_nothing(tmp_path: Path) -> None:
+    bench = run_samcast("bench", "send", "one", "large", "restart", "--scale", "0.01", "--json",
+                        "--dir", str(tmp_path))  # fmt: skip
+    assert bench.returncode == 0, bench.stderr
+    results = json.loads(bench.stdout)
+    assert results["send"]["read_back"] == results["large"]["read_back"] == "equal"
+    assert list(tmp_path.iterdir()) == []
+    assert b"no such measurement" in run_samcast("bench", "speed").stderr
 
 
 def test_the_command_line_sends_reads_and_tells_the_status(cluster: LocalCluster) -> None:

@@ -1,0 +1,76 @@
+"""`samcast doctor`: what of this machine or folder would trouble a cluster."""
+
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import typer
+
+from samcast.cli.where import DIR
+
+ROOM_BYTES = 1024**3
+SYNC_MS = 20.0
+
+
+def run(folder: DIR = Path(".samcast")) -> None:
+    """Look for trouble: disk, room, nodes that don't answer. Exit code 1 if there is any."""
+    troubles = [*look_at_disk(folder), *look_at_cluster(folder)]
+    for trouble in troubles:
+        typer.echo(f"trouble: {trouble}")
+    if troubles:
+        raise typer.Exit(1)
+    typer.echo("no trouble found")
+
+
+def look_at_disk(folder: Path) -> list[str]:
+    """How fast it syncs, and how much room it has."""
+    place = folder if folder.exists() else Path.cwd()
+    waits: list[float] = []
+    with tempfile.NamedTemporaryFile(dir=place) as file:
+        for _ in range(20):
+            began = time.perf_counter()
+            file.write(bytes(4096))
+            file.flush()
+            os.fdatasync(file.fileno())
+            waits.append((time.perf_counter() - began) * 1000)
+    middle = statistics.median(waits)
+    free = shutil.disk_usage(place).free
+    typer.echo(f"python {sys.version.split()[0]}, a sync takes {middle:.2f} ms,"
+               f" {free >> 20} MiB are free")  # fmt: skip
+    troubles = []
+    if middle > SYNC_MS:
+        troubles.append(f"a sync takes {middle:.0f} ms, and every confirmation waits for two")
+    if free < ROOM_BYTES:
+        troubles.append(f"only {free >> 20} MiB are free; nodes refuse messages below 64")
+    return troubles
+
+
+def look_at_cluster(folder: Path) -> list[str]:
+    """Whether all nodes are up, agree who leads, and have whole disks."""
+    from samcast.cli.cluster import gather
+    from samcast.runtime.local_cluster import LocalCluster, log_end
+
+    cluster = LocalCluster(folder)
+    if not cluster.exists:
+        typer.echo(f"there is no cluster in {folder}")
+        return []
+    troubles = []
+    nodes = gather(folder)["nodes"]
+    for node, process in zip(nodes, cluster.processes(), strict=True):
+        if not node["pid"]:
+            troubles.append(
+                f"{node['name']} is down; the end of its log:\n{log_end(process.plan, 5)}"
+            )
+        elif "epoch" not in node:
+            troubles.append(f"{node['name']} {node['state']}")
+        elif node["state"] == "learner":
+            troubles.append(f"{node['name']} waits to be let in with a new disk")
+        elif node.get("data", {}).get("is_full"):
+            troubles.append(f"the disk of {node['name']} is full; it takes no messages")
+    if nodes and sum(bool(node["sequencing"]) for node in nodes) != 1:
+        troubles.append("nobody leads, or two believe to; look again in a second")
+    return troubles
