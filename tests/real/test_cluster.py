@@ -251,3 +251,17 @@ def test_the_command_line_sends_reads_and_tells_the_status(cluster: LocalCluster
     assert sum(node["sequencing"] for node in status["nodes"]) == 1
     assert run_samcast("down", *folder).returncode == 0
     assert not any(process.pid for process in cluster.processes())
+
+
+def test_a_pipe_that_is_closed_early_is_no_error(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        client.group("orders").send_many(b"x" * 1000 for _ in range(2000))
+    command = [sys.executable, "-m", "samcast.cli.main", "read", "orders", "--dir",
+               str(cluster.folder)]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
+        assert reading.stdout is not None
+        assert reading.stderr is not None
+        assert reading.stdout.readline().startswith(b"1\t")
+        reading.stdout.close()
+        assert reading.stderr.read() == b""
+        assert reading.wait(WAIT_S) == 0

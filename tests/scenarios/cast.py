@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+from samcast.group.asking import Proposer
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.entry import Entry
 from samcast.group.member import Deliver, Member
 from samcast.group.owner import Owner, Transacted
-from samcast.group.proposer import Proposer
 from samcast.group.sender import Opened, Sender, Submitted
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import Channel, Effect, Role

@@ -1,5 +1,6 @@
 """The `samcast` command: lists the subcommands; an error of ours is one line and an exit code."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -52,6 +53,9 @@ def main() -> None:
     except SamcastError as error:
         print(f"samcast: {error}", file=sys.stderr)
         raise SystemExit(EXIT_FAILED) from None
+    except BrokenPipeError:  # Whoever reads our output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from samcast.client.engine import Engine, addresses_of, refused
 from samcast.client.inbox import Message, messages_from
 from samcast.client.outbox import MESSAGE_BYTES_MAX, Outbox, Receipt
 from samcast.client.transaction import Transaction, Transactions
-from samcast.errors import ConfigError, NotConnectedError, RefusedError, WaitTimeoutError
+from samcast.errors import ConfigError, NotConnectedError, WaitTimeoutError
 from samcast.wire.arrow import columns_from_arrow
 from samcast.wire.batch import Batch, columns_from_cells
 from samcast.wire.group import GroupRequest, OutcomeKind
@@ -129,7 +129,7 @@ class Client:
             self._engine.close()
 
 
-class Channel:
+class Sending:
     """What one sender sends; made by `Group`."""
 
     def __init__(self, engine: Engine, group: int, name: str) -> None:
@@ -192,7 +192,7 @@ class Channel:
         self._outbox.flush(timeout)
 
 
-class NamedSender(Channel):
+class NamedSender(Sending):
     """A sender that outlives its process: after a crash, go on with message `sent_before + 1`."""
 
     def __init__(self, engine: Engine, group: int, name: str) -> None:
@@ -205,7 +205,7 @@ class NamedSender(Channel):
         return self._outbox.sent_before
 
 
-class Group(Channel):
+class Group(Sending):
     """A group: everybody who reads it sees the same messages under the same numbers."""
 
     def __init__(self, engine: Engine, name: str, number: int) -> None:
@@ -256,6 +256,3 @@ class Group(Channel):
         finally:
             if not self._engine.is_closed:
                 self._engine.call(self._engine.close_reader(at), OPEN_S)
-
-
-__all__ = ["Client", "Group", "Message", "NamedSender", "Receipt", "RefusedError", "connect"]

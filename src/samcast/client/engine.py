@@ -16,13 +16,12 @@ from samcast.client.inbox import Inbox
 from samcast.client.link import Address, Link
 from samcast.client.outbox import Outbox
 from samcast.errors import ClientError, ConfigError, NotConnectedError, RefusedError
-from samcast.group.head_asker import HeadAsker, HeadSeen
+from samcast.group.asking import Answered, Asker, HeadAsker, Proposer
 from samcast.group.member import Member
 from samcast.group.owner import Owner
-from samcast.group.proposer import Proposer, Settled
 from samcast.group.sender import Reconnected, Sender
 from samcast.group.settings import GroupSettings
-from samcast.wire.group import AnyRequest, Outcome
+from samcast.wire.group import AnyRequest, Head, Outcome
 
 T = TypeVar("T")
 WATCH_S = 0.5
@@ -150,22 +149,6 @@ class Engine:
 
     # in the client's loop
 
-    async def head(self, group: int) -> int:
-        """The newest number of a group, from committed state."""
-        link = self._link
-        assert link.configuration is not None
-        done: asyncio.Future[int] = self._loop.create_future()
-
-        def on_effect(effect: Any) -> None:
-            if isinstance(effect, HeadSeen) and not done.done():
-                done.set_result(effect.number)
-
-        at = link.add(HeadAsker(link.node, link.configuration, group), on_effect)
-        try:
-            return await done
-        finally:
-            link.remove(at)
-
     async def status(self) -> bytes:
         """How the node that we are connected to is."""
         return await self._link.status()
@@ -175,29 +158,38 @@ class Engine:
         """Name, host and port of each node."""
         return [(peer.name, peer.host, peer.port) for peer in self._link.peers]
 
-    async def propose(self, request: AnyRequest) -> Outcome:
-        """Have something ordered; its outcome."""
+    async def _ask(self, make: Callable[[Link], Asker]) -> Any:
         link = self._link
-        assert link.configuration is not None
-        done: asyncio.Future[Outcome] = self._loop.create_future()
+        done: asyncio.Future[Any] = self._loop.create_future()
 
         def on_effect(effect: Any) -> None:
-            if isinstance(effect, Settled) and not done.done():
-                done.set_result(effect.outcome)
+            if isinstance(effect, Answered) and not done.done():
+                done.set_result(effect.answer)
 
-        nonce = 1 + secrets.randbelow(2**62)
-        at = link.add(Proposer(link.node, link.configuration, nonce, request), on_effect)
+        at = link.add(make(link), on_effect)
         try:
             return await done
         finally:
             link.remove(at)
 
+    async def propose(self, request: AnyRequest) -> Outcome:
+        """Have something ordered; its outcome."""
+        nonce = 1 + secrets.randbelow(2**62)
+        outcome: Outcome = await self._ask(
+            lambda link: Proposer(link.node, link.servers, nonce, request)
+        )
+        return outcome
+
+    async def head(self, group: int) -> int:
+        """The newest number of a group, from committed state."""
+        head: Head = await self._ask(lambda link: HeadAsker(link.node, link.servers, group))
+        return head.number
+
     async def open_sender(self, group: int, name: str) -> Outbox:
         """A sender of a group; a named one goes on where its last life stopped."""
         link = self._link
-        assert link.configuration is not None
         sender = Sender(
-            link.node, link.configuration, self._sending, Chance(), group, name
+            link.node, link.servers, self._sending, Chance(), group, name
         )  # fmt: skip
         outbox = Outbox(sender, self.wake)
         at = link.add(sender, outbox.on_effect)
@@ -209,8 +201,7 @@ class Engine:
     async def open_reader(self, group: int, number_next: int) -> tuple[int, Inbox]:
         """A member of a group from a number on."""
         link = self._link
-        assert link.configuration is not None
-        member = Member(link.node, link.configuration, self._reading, group, number_next)
+        member = Member(link.node, link.servers, self._reading, group, number_next)
         inbox = Inbox(member, lambda follow: link.send(link.data_node(), follow))
         at = link.add(member, inbox.on_effect)
         self._inboxes[at] = inbox
@@ -227,8 +218,7 @@ class Engine:
     async def open_owner(self, name: str, on_effect: Callable[[Any], None]) -> Callable[..., None]:
         """An owner of transactions; what to call with its events."""
         link = self._link
-        assert link.configuration is not None
-        owner = Owner(link.node, link.configuration, self._sending, Chance(), name)
+        owner = Owner(link.node, link.servers, self._sending, Chance(), name)
         at = link.add(owner, on_effect)
         return lambda event: link.host.post(at, event)
 

@@ -212,10 +212,15 @@ class Link:
         self._connection.write(encode_session(StatusRequest()))
         return await future
 
+    @property
+    def servers(self) -> Configuration:
+        """The configuration, once somebody has told it."""
+        assert self.configuration is not None, "used before it was connected"
+        return self.configuration
+
     def data_node(self) -> NodeId:
         """Who streams to us: our own node if it keeps payloads."""
-        assert self.configuration is not None
-        keepers = [s.node for s in self.configuration.servers if s.roles & ROLE_DATA]
+        keepers = [s.node for s in self.servers.servers if s.roles & ROLE_DATA]
         return self.node if self.node in keepers else keepers[self._turn % len(keepers)]
 
     # roles

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from samcast.group.asking import Proposer
 from samcast.group.owner import State
-from samcast.group.proposer import Proposer
 from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.wire.group import AbortRequest, SenderRemovalRequest
 

@@ -4,10 +4,10 @@ Limits are tiny so that rare states are common: rows are evicted after a few sen
 few runs, messages carry a few entries, snapshots come every few entries.
 """
 
+from samcast.group.asking import Proposer
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.entry import Entry
-from samcast.group.proposer import Proposer
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import Channel, Role
 from samcast.machine.quorum import check_quorums

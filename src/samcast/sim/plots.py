@@ -5,7 +5,7 @@ too seldom.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from samcast.group.proposer import Proposer
+from samcast.group.asking import Proposer
 from samcast.sim.clients import SenderApp
 from samcast.sim.world import Process
 
