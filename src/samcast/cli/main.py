@@ -1,6 +1,5 @@
 """The `samcast` command: lists the subcommands; an error of ours is one line and an exit code."""
 
-import os
 import sys
 from typing import Annotated
 
@@ -53,9 +52,6 @@ def main() -> None:
     except SamcastError as error:
         print(f"samcast: {error}", file=sys.stderr)
         raise SystemExit(EXIT_FAILED) from None
-    except BrokenPipeError:  # Whoever reads our output has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
 
 
 if __name__ == "__main__":
