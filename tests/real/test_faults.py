@@ -5,15 +5,18 @@
 
 import os
 import random
+import resource
 import shutil
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from samcast.runtime.local_cluster import LocalCluster
+from samcast.runtime.local_cluster import LocalCluster, log_end
+from tests.real.relay import Relay
 from tests.real.workload import Worker, check_history, sequencer_of, working
 
 SECONDS = float(os.environ.get("SAMCAST_FAULT_SECONDS", "4"))
@@ -46,7 +49,7 @@ def restart(cluster: LocalCluster, name: str) -> None:
 
 
 @pytest.mark.req("GRP-14", "GRP-21", "GRP-22")
-def test_1_the_sequencer_is_killed_again_and_again(cluster: LocalCluster) -> None:
+def test_17_the_sequencer_is_killed_again_and_again(cluster: LocalCluster) -> None:
     def strike() -> None:
         victim = sequencer_of(cluster)
         cluster.kill(victim)
@@ -57,7 +60,7 @@ def test_1_the_sequencer_is_killed_again_and_again(cluster: LocalCluster) -> Non
 
 
 @pytest.mark.req("GRP-14", "GRP-27")
-def test_2_any_server_is_killed_again_and_again(cluster: LocalCluster) -> None:
+def test_18_any_server_is_killed_again_and_again(cluster: LocalCluster) -> None:
     chance = random.Random(2)
 
     def strike() -> None:
@@ -70,7 +73,7 @@ def test_2_any_server_is_killed_again_and_again(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.req("GRP-23", "GRP-27")
-def test_3_the_power_goes_everywhere_at_once(cluster: LocalCluster) -> None:
+def test_23_the_power_goes_everywhere_at_once(cluster: LocalCluster) -> None:
     def strike() -> None:
         for name in ("n1", "n2", "n3"):
             os.kill(cluster.pid_of(cluster.plan().node(name)), signal.SIGKILL)
@@ -82,7 +85,7 @@ def test_3_the_power_goes_everywhere_at_once(cluster: LocalCluster) -> None:
     judged(cluster, lambda: every(2, strike))
 
 
-def test_4_the_sequencer_is_stopped_and_goes_on_later(cluster: LocalCluster) -> None:
+def test_19_the_sequencer_is_stopped_and_goes_on_later(cluster: LocalCluster) -> None:
     def strike() -> None:
         victim = sequencer_of(cluster)
         cluster.kill(victim, signal.SIGSTOP)
@@ -92,7 +95,7 @@ def test_4_the_sequencer_is_stopped_and_goes_on_later(cluster: LocalCluster) -> 
     judged(cluster, lambda: every(2, strike))
 
 
-def test_5_every_server_is_restarted_in_turn(cluster: LocalCluster) -> None:
+def test_24_every_server_is_restarted_in_turn(cluster: LocalCluster) -> None:
     def strike() -> None:
         for name in ("n1", "n2", "n3"):
             cluster.kill(name, signal.SIGTERM)
@@ -101,7 +104,7 @@ def test_5_every_server_is_restarted_in_turn(cluster: LocalCluster) -> None:
     judged(cluster, strike)
 
 
-def test_6_a_disk_is_lost_and_the_server_is_let_in_again(cluster: LocalCluster) -> None:
+def test_42_a_disk_is_lost_and_the_server_is_let_in_again(cluster: LocalCluster) -> None:
     def strike() -> None:
         cluster.kill("n3")
         shutil.rmtree(cluster.plan().node("n3").folder)
@@ -110,7 +113,7 @@ def test_6_a_disk_is_lost_and_the_server_is_let_in_again(cluster: LocalCluster) 
     judged(cluster, strike)
 
 
-def test_7_a_disk_is_replaced_by_an_old_copy_of_itself(
+def test_43_a_disk_is_replaced_by_an_old_copy_of_itself(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     def strike() -> None:
@@ -136,7 +139,7 @@ def flip(path: Path, chance: random.Random, share: float) -> None:
 
 
 @pytest.mark.parametrize("share", [0.2, 1.0])
-def test_8_the_order_rots_on_one_disk(cluster: LocalCluster, share: float) -> None:
+def test_36_the_order_rots_on_one_disk(cluster: LocalCluster, share: float) -> None:
     chance = random.Random(8)
 
     def strike() -> None:
@@ -148,7 +151,7 @@ def test_8_the_order_rots_on_one_disk(cluster: LocalCluster, share: float) -> No
     judged(cluster, strike)
 
 
-def test_9_payloads_rot_on_one_disk(cluster: LocalCluster) -> None:
+def test_37_payloads_rot_on_one_disk(cluster: LocalCluster) -> None:
     chance = random.Random(9)
 
     def strike() -> None:
@@ -162,7 +165,7 @@ def test_9_payloads_rot_on_one_disk(cluster: LocalCluster) -> None:
     judged(cluster, strike)
 
 
-def test_10_the_vote_rots_and_the_disk_counts_as_lost(cluster: LocalCluster) -> None:
+def test_39_the_vote_rots_and_the_disk_counts_as_lost(cluster: LocalCluster) -> None:
     def strike() -> None:
         cluster.kill("n2")
         vote = cluster.plan().node("n2").folder / "order" / "vote"
@@ -170,3 +173,50 @@ def test_10_the_vote_rots_and_the_disk_counts_as_lost(cluster: LocalCluster) -> 
         restart(cluster, "n2")
 
     judged(cluster, strike)
+
+
+def test_31_a_disk_that_fails_a_write_stops_its_node_and_nobody_else(cluster: LocalCluster) -> None:
+    plan = cluster.plan().node("n2")
+
+    def strike() -> None:
+        data = max((plan.folder / "data").glob("segment-*"))
+        most = data.stat().st_size + 20_000
+        resource.prlimit(cluster.pid_of(plan), resource.RLIMIT_FSIZE, (most, most))
+        while cluster.pid_of(plan):
+            pause(0.05)
+        assert "the disk failed" in log_end(plan)
+        pause(0.3)
+        restart(cluster, "n2")
+
+    judged(cluster, strike)
+
+
+def test_30_a_node_without_descriptors_refuses_and_recovers(cluster: LocalCluster) -> None:
+    plan = cluster.plan().node("n1")
+
+    def strike() -> None:
+        pid = cluster.pid_of(plan)
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 5, before[1]))
+        idle = [socket.create_connection((plan.host, plan.port)) for _ in range(30)]
+        pause(0.5)
+        for one in idle:
+            one.close()
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        assert cluster.pid_of(plan) == pid
+
+    judged(cluster, strike)
+
+
+def test_16_connections_are_chopped_to_bytes_and_reset_in_mid_frame(cluster: LocalCluster) -> None:
+    node = cluster.plan().nodes[0]
+    with (
+        Relay((node.host, node.port), random.Random(16)) as relay,
+        working(cluster, 1, address=relay.address) as staff,
+    ):
+        for _ in range(max(3, int(SECONDS))):
+            pause(0.4)
+            relay.reset()
+    assert relay.resets > 0
+    assert check_history(cluster, staff) > 0

@@ -69,10 +69,10 @@ class Worker(threading.Thread):
 
 @contextmanager
 def working(
-    cluster: LocalCluster, workers: int = 2, pause_s: float = 0.01
+    cluster: LocalCluster, workers: int = 2, pause_s: float = 0.01, address: str = ""
 ) -> Iterator[list[Worker]]:
     """Senders that work until the block is left; then all of theirs is confirmed."""
-    staff = [Worker(cluster.address, f"w{i}", pause_s) for i in range(workers)]
+    staff = [Worker(address or cluster.address, f"w{i}", pause_s) for i in range(workers)]
     for worker in staff:
         worker.start()
     try:
