@@ -16,6 +16,7 @@ from samcast.wire.codec import KIND_BATCH, KIND_CONTROL
 from samcast.wire.errors import WireError
 from samcast.wire.frame import FrameDecoder, encode_frame
 from samcast.wire.group import Seal, encode_control
+from samcast.wire.order import Configuration
 from samcast.wire.session import (
     CHANNEL_BASE,
     KIND_SESSION,
@@ -63,6 +64,13 @@ CASES = {
     "an oversize frame": (header(length=FRAME_BYTES_UNTRUSTED_MAX + 1), "frame-length"),
     "a flipped bit": (bytes([*encode_frame(1, b"abc")[:-1], 0]), "frame-crc"),
     "no hello": (encode_frame(KIND_CONTROL, encode_route(0, 1) + SEAL), "session-order"),
+    "a welcome that nobody asked for": (
+        encode_session(Welcome(2, 2, "", Configuration(1, (), 1, 1, 1), ())), "session-order",
+    ),
+    "a control message in disguise": (
+        HELLO + encode_frame(KIND_CONTROL, encode_route(0, 1) + b"\xdc\x03\x00" + SEAL[1:]),
+        "client-kind",
+    ),
     "half a session": (encode_frame(KIND_SESSION, b"\x93\x01"), "session-malformed"),
     "another cluster": (encode_session(Hello(PROTOCOL, "elsewhere")), "session-cluster"),
     "a later protocol": (encode_session(Hello(99, "")), "session-protocol"),

@@ -33,6 +33,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._is_flush_planned = False
         self.id = 0  # who is at the other end, once that is known
+        self.is_dialed = False  # we called, so it is the other end that answers with a welcome
         self.dropped = 0
         self.on_open: Callable[[Connection], None] | None = None
         self.frames_in = 0

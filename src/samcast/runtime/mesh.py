@@ -49,6 +49,7 @@ from samcast.wire.session import (
 )
 
 REDIAL_S = (0.05, 1.0)
+HELLO_S = 5.0
 CLIENTS_MAX = 10_000
 # What a client may say to roles; anything else is not its business.
 CLIENT_TAGS = {
@@ -97,9 +98,7 @@ class Mesh:
         """Listen, and dial the nodes whose id is lower; the others dial us."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: Connection(self._on_frame, self._on_lost), self._node.host, self._node.port
-            )
+            self._server = await loop.create_server(self._accept, self._node.host, self._node.port)
         except OSError as error:
             raise ConfigError(
                 f"can't listen on {self._node.host}:{self._node.port}: {error.strerror}; choose"
@@ -108,6 +107,20 @@ class Mesh:
         for peer in self._plan.nodes:
             if peer.id < self._node.id:
                 self._dialing.append(asyncio.create_task(self._keep_dialed(peer)))
+
+    def _accept(self) -> Connection:
+        connection = Connection(self._on_frame, self._on_lost)
+        connection.on_open = self._expect_hello
+        return connection
+
+    def _expect_hello(self, connection: Connection) -> None:
+        """Whoever connects and says nothing doesn't keep its place for long."""
+
+        def see() -> None:
+            if not connection.id:
+                connection.refuse("session-silent", f"no hello within {HELLO_S:.0f} s")
+
+        asyncio.get_running_loop().call_later(HELLO_S, see)
 
     async def stop(self) -> None:
         """Close everything."""
@@ -133,6 +146,7 @@ class Mesh:
             def make(on_lost: Callable[[Connection], None] = on_lost) -> Connection:
                 connection = Connection(self._on_frame, on_lost)
                 connection.on_open = self._greet
+                connection.is_dialed = True
                 return connection
 
             try:
@@ -159,7 +173,7 @@ class Mesh:
         message = decode_session(payload)
         if isinstance(message, Hello):
             self._on_hello(connection, message)
-        elif isinstance(message, Welcome):
+        elif isinstance(message, Welcome) and connection.is_dialed:
             self._add_peer(connection, message.node)
         elif isinstance(message, Refused):
             self.refused[message.code] = self.refused.get(message.code, 0) + 1
@@ -249,7 +263,7 @@ class Mesh:
         self, connection: Connection, kind: int, target: int, payload: bytes
     ) -> None:
         body = payload[ROUTE_BYTES:]
-        if kind == KIND_CONTROL and (len(body) < 2 or body[1] not in CLIENT_TAGS):
+        if kind == KIND_CONTROL and not _is_for_clients(body):
             raise WireError("client-kind", "that is not for clients to say")
         if target == self._node.id:
             self._deliver(connection.id, decode_payload(kind, body))
@@ -298,3 +312,8 @@ class Mesh:
     def connected(self) -> dict[str, int]:
         """Who is there."""
         return {"nodes": len(self._peers), "clients": len(self._clients)}
+
+
+def _is_for_clients(body: bytes) -> bool:
+    """By the tag, the first element of a short array: a look that costs nothing."""
+    return len(body) >= 2 and body[0] & 0xF0 == 0x90 and body[1] in CLIENT_TAGS
