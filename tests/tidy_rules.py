@@ -42,6 +42,7 @@ LAYERS: dict[str, set[str]] = {
     "pipeline": BELOW_CLIENT | {"client"},
     "console": BELOW_CLIENT | {"client"},
     "cli": BELOW_CLIENT | {"client", "sim"},
+    "testing": BELOW_CLIENT | {"client", "sim"},
     "sim": ORDERING,
 }
 TOP_MODULES = {"errors", "limits", "config"}  # open to all, and closed to all but each other

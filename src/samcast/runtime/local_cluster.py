@@ -167,10 +167,11 @@ class LocalCluster:
             if not self._await_end(process.plan):
                 self.kill(process.plan.name)
 
-    def await_ready(self, timeout_s: float = 15.0) -> None:
-        """Wait until every node accepts connections; an error with the log's end if one doesn't."""
+    def await_ready(self, only: str = "", timeout_s: float = 15.0) -> None:
+        """Wait until all nodes, or just one, accept connections; an error with the log's end if one
+        doesn't."""
         limit = time.monotonic() + timeout_s
-        for node in self.plan().nodes:
+        for node in self.plan().nodes if not only else (self.plan().node(only),):
             while not can_connect(node.host, node.port):
                 if not self.pid_of(node) or time.monotonic() > limit:
                     raise SamcastError(

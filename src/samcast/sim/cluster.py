@@ -50,6 +50,12 @@ class Shape:
         self.senders_max = chance.pick((2, 4, 8, 64))
         self.settings = self._settings(world)
 
+    def make_plain(self) -> None:
+        """Three servers with all roles and the limits of production."""
+        self.servers, self.k, self.e = 3, 2, 2
+        self.is_split, self.k_data, self.data_servers, self.entries = False, 2, 3, 0
+        self.settings = GroupSettings()
+
     def _settings(self, world: World) -> GroupSettings:
         chance = world.chance
         return GroupSettings(
@@ -78,9 +84,11 @@ class Shape:
 class Cluster:
     """All processes of one world."""
 
-    def __init__(self, world: World, trace: Trace) -> None:
+    def __init__(self, world: World, trace: Trace, *, is_plain: bool = False) -> None:
         self.world = world
         self.shape = shape = Shape(world)
+        if is_plain:
+            shape.make_plain()
         self.settings = shape.settings
         self.outstanding_max = world.chance.pick((1, 3, 6))
         self.servers: list[Process] = []
@@ -174,6 +182,10 @@ class Cluster:
     def _client(self, name: str, *channels: Channel) -> Process:
         self._node_next += 1
         return self.world.add(self._node_next, name, channels)
+
+    def add_client(self, name: str, *channels: Channel) -> Process:
+        """A process for somebody else's roles."""
+        return self._client(f"{name}-{self._node_next}", *channels)
 
     def propose(self, request: AnyRequest) -> Proposer:
         """Have something ordered."""

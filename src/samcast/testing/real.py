@@ -1,0 +1,60 @@
+"""The same face over real processes."""
+
+import time
+from pathlib import Path
+
+from samcast.client.blocking import Client, Group, connect
+from samcast.errors import SamcastError
+from samcast.runtime.local_cluster import LocalCluster
+
+
+class RealCluster:
+    """Three nodes as processes, in a folder that goes with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._local = LocalCluster(folder)
+        self._local.make(3)
+        self._local.start_all()
+        try:
+            self._local.await_ready()
+            self._client: Client = connect(self._local.address)
+        except BaseException:
+            self._local.stop_all()
+            raise
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of the nodes."""
+        return [node.name for node in self._local.plan().nodes]
+
+    def group(self, name: str) -> Group:
+        """A group by its name; it is made if it isn't there."""
+        return self._client.group(name)
+
+    def kill(self, name: str) -> str:
+        """SIGKILL a node; `sequencer` is whoever leads. Its name."""
+        found = self._sequencer() if name == "sequencer" else name
+        self._local.kill(found)
+        return found
+
+    def restart(self, name: str) -> None:
+        """Start a node that was killed."""
+        self._local.start(name)
+        self._local.await_ready(name)
+
+    def _sequencer(self) -> str:
+        for _ in range(200):
+            for process in self._local.processes():
+                if process.pid:
+                    with connect(f"{process.plan.host}:{process.plan.port}") as client:
+                        if client.status()["sequencing"]:
+                            return process.plan.name
+            time.sleep(0.05)
+        raise SamcastError("nobody leads")
+
+    def close(self) -> None:
+        """Stop everything."""
+        try:
+            self._client.close()
+        finally:
+            self._local.stop_all()
