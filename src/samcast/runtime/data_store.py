@@ -4,8 +4,9 @@ A segment is a file of its own generation. A start scans them all; each start be
 so that what a crash left behind is never written over.
 """
 
+import asyncio
 import os
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from samcast.group.recovery import KIND_BATCH, KIND_MARKS, DataScan, Place
 from samcast.group.storage import BatchKey, DataRecovery, StoreBatch, StoreMarks
 from samcast.machine.ports import Store
 from samcast.runtime.folder import sync_folder
-from samcast.runtime.sync_thread import SyncThread
+from samcast.runtime.sync_thread import Chunk, SyncThread
 from samcast.wire.segment import encode_record, read_record
 
 SEGMENT_BYTES = 128 * 1024 * 1024
+LAZY_S = 0.02
 
 
 class DataStore:
@@ -31,6 +33,10 @@ class DataStore:
         self._places: dict[BatchKey, Place] = {}
         self._unsynced: dict[BatchKey, tuple[int, bytes]] = {}  # not yet readable: token, payload
         self._thread: SyncThread | None = None
+        self._loop: AbstractEventLoop = asyncio.get_running_loop()
+        self._lazy: list[Chunk] = []  # written, in order, with the next payload or soon
+        self._lazy_token = 0
+        self._lazy_timer: TimerHandle | None = None
         self.bytes_written = 0
 
     def recover(self, uuid: int) -> DataRecovery:
@@ -64,6 +70,7 @@ class DataStore:
 
     def close(self) -> None:
         """Finish what waits."""
+        self._write_lazy()
         if self._thread is not None:
             self._thread.close()
         for fd in self._fds.values():
@@ -98,11 +105,23 @@ class DataStore:
         if self._at >= SEGMENT_BYTES:
             self._begin_segment()
         record = encode_record(kind, body, generation=self._generation, offset=self._at)
+        self._lazy.append((self._fds[self._generation], self._at, record))
+        self._lazy_token = effect.token
         if type(effect) is StoreBatch:
             self._places[effect.key] = (self._generation, self._at, len(record))
-        self._thread.put(effect.token, [(self._fds[self._generation], self._at, record)])
+            self._write_lazy()
+        elif self._lazy_timer is None:  # Nobody waits for a mark: it goes with what comes next.
+            self._lazy_timer = self._loop.call_later(LAZY_S, self._write_lazy)
         self._at += len(record)
         self.bytes_written += len(record)
+
+    def _write_lazy(self) -> None:
+        if self._lazy_timer is not None:
+            self._lazy_timer.cancel()
+            self._lazy_timer = None
+        if self._lazy and self._thread is not None:
+            chunks, self._lazy = self._lazy, []
+            self._thread.put(self._lazy_token, chunks)
 
     def read(self, key: BatchKey) -> bytes | None:
         """A payload as stored, verified; None if it is gone or rotten."""

@@ -1,17 +1,26 @@
-"""A thread that writes and syncs, so that the event loop goes on meanwhile.
+"""Writes and syncs of one device: in a thread, so that the event loop goes on meanwhile.
 
-Everything that waits is written and synced together: group commit comes from this by itself. A
-write or a sync that fails is final: nobody knows what is on the disk then, so the node must stop.
+Everything that waits is written and synced together: group commit comes from this by itself. Where
+little is to be written and nothing is under way, the loop does it itself, since waking a thread and
+being woken costs more than the sync. A write or a sync that fails is final: nobody knows what is on
+the disk then, so the node must stop.
 """
 
 import os
 import queue
 import threading
+import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 
 Chunk = tuple[int, int, bytes]  # file descriptor, offset, what to write there
 Job = tuple[int, Sequence[Chunk], Callable[[], None] | None]  # token, writes, done before the sync
+
+INLINE_BYTES = 64 * 1024
+INLINE_PAUSE_S = 0.001  # since the last sync: a busy device is the thread's
+SLOW_S = 0.002  # a sync that takes longer is not for the loop
+SLOW_PAUSE_S = 0.2
+IOV_MAX = 512
 
 
 class SyncThread:
@@ -29,6 +38,9 @@ class SyncThread:
         self._on_failed = on_failed
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._under_way = 0  # jobs that the thread has
+        self._inline: list[Job] = []  # jobs that the loop will do
+        self._inline_from = 0.0
         self.syncs = 0
         self._thread.start()
 
@@ -36,12 +48,43 @@ class SyncThread:
         self, token: int, chunks: Sequence[Chunk], before: Callable[[], None] | None = None
     ) -> None:
         """Have this written; `on_synced` is called in the loop with the highest token done."""
-        self._jobs.put((token, chunks, before))
+        job = (token, chunks, before)
+        if self._inline:
+            self._inline.append(job)
+        elif self._may_inline(chunks, before):
+            self._inline.append(job)
+            # After the frames of this turn have left, which is the next thing that the loop does.
+            self._loop.call_soon(self._loop.call_soon, self._sync_inline)
+        else:
+            self._under_way += 1
+            self._jobs.put(job)
+
+    def _may_inline(self, chunks: Sequence[Chunk], before: Callable[[], None] | None) -> bool:
+        if self._under_way or before is not None or time.monotonic() < self._inline_from:
+            return False
+        return sum(len(data) for _, _, data in chunks) <= INLINE_BYTES
+
+    def _sync_inline(self) -> None:
+        jobs, self._inline = self._inline, []
+        if not jobs:
+            return
+        began = time.monotonic()
+        try:
+            self._write(jobs)
+        except OSError as error:
+            self._on_failed(error)
+            return
+        now = time.monotonic()
+        self._inline_from = now + (SLOW_PAUSE_S if now - began > SLOW_S else INLINE_PAUSE_S)
+        self._on_synced(jobs[-1][0])
 
     def close(self) -> None:
         """Finish what waits, then end."""
+        self._sync_inline()
         self._jobs.put(None)
         self._thread.join()
+
+    # the thread
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -58,13 +101,18 @@ class SyncThread:
             except OSError as error:
                 self._tell(self._on_failed, error)
                 return
-            self._tell(self._on_synced, jobs[-1][0])
+            self._tell(self._on_done, len(jobs), jobs[-1][0])
             if is_last:
                 return
 
-    def _tell(self, call: Callable[..., None], argument: object) -> None:
+    def _on_done(self, count: int, token: int) -> None:
+        self._under_way -= count
+        self._inline_from = time.monotonic() + INLINE_PAUSE_S
+        self._on_synced(token)
+
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
         try:
-            self._loop.call_soon_threadsafe(call, argument)
+            self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:  # The loop is closed: nobody waits for it any more.
             return
 
@@ -89,9 +137,6 @@ class SyncThread:
         for fd in touched:
             os.fdatasync(fd)
         self.syncs += 1
-
-
-IOV_MAX = 512
 
 
 def write_all(fd: int, offset: int, parts: list[bytes]) -> None:
