@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,22 @@ def test_a_transaction_takes_effect_in_all_its_groups_or_in_none(client: Client)
         fail()
     assert (debit.head(), credit.head()) == (1, 1)
     assert [m.body for m in credit.read(1, count=1, timeout=WAIT_S)] == [b"+5"]
+
+
+def test_many_transactions_of_many_threads_take_effect_one_by_one(client: Client) -> None:
+    group = client.group("ledger")
+
+    def work(name: str) -> None:
+        for i in range(10):
+            with client.transaction() as tx:
+                tx.send(group, f"{name} {i} a")
+                tx.send(group, f"{name} {i} b")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, ["w", "x", "y", "z"]))
+    bodies = [m.body.decode() for m in group.read(1, count=80, timeout=WAIT_S)]
+    assert [body[:-1] for body in bodies[::2]] == [body[:-1] for body in bodies[1::2]]
+    assert len(set(bodies)) == 80
 
 
 @pytest.mark.req("GRP-22", "GRP-23")

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,9 +63,7 @@ class AsyncClient:
     @contextlib.asynccontextmanager
     async def transaction(self, name: str = "") -> AsyncIterator["AsyncTransaction"]:
         """All-or-nothing sends: they take effect when the block is left without an error."""
-        name = name or f"once-{os.urandom(8).hex()}"
-        owner = await _in_thread(self._client.transactions, name)
-        inner = owner.begin()
+        inner = await _in_thread(self._client.transaction, name)
         yield AsyncTransaction(inner)
         await _in_thread(inner.commit)
 

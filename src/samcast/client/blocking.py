@@ -73,6 +73,7 @@ class Client:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._groups: dict[str, Group] = {}
+        self._own: Transactions | None = None  # for those without a name of their own
         self._lock = threading.Lock()
 
     def group(self, name: str) -> "Group":
@@ -101,7 +102,12 @@ class Client:
 
     def transaction(self, name: str = "") -> "Transaction":
         """One transaction: `with client.transaction() as tx: tx.send(group, body)`."""
-        return Transactions(self._engine, name or f"once-{os.urandom(8).hex()}").begin()
+        if name:
+            return self.transactions(name).begin()
+        with self._lock:
+            if self._own is None:
+                self._own = Transactions(self._engine, f"client-{os.urandom(8).hex()}")
+        return self._own.begin()
 
     def status(self) -> dict[str, object]:
         """How the node that we are connected to is."""
@@ -115,8 +121,12 @@ class Client:
 
     def close(self) -> None:
         """Wait for what is under way, then end the connection."""
+        if self._engine.is_closed:
+            return
         for group in list(self._groups.values()):
             group.flush()
+        if self._own is not None:  # Nobody will ever use this name again.
+            self._own.give_up()
         self._engine.close()
 
     def __enter__(self) -> "Client":

@@ -1,5 +1,6 @@
 """All-or-nothing sends: messages are staged, then one decision gives all of them their numbers."""
 
+import contextlib
 import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ from samcast.client.outbox import error_of
 from samcast.errors import ClientError, ConfigError, FencedError, RefusedError, WaitTimeoutError
 from samcast.group.owner import Decided, OwnerOpened, OwnerStopped, Transacted
 from samcast.wire.batch import columns_from_cells
-from samcast.wire.group import AnswerKind, OutcomeKind
+from samcast.wire.group import AnswerKind, OutcomeKind, SenderRemovalRequest
+from samcast.wire.order import CELL, named_sender
 
 if TYPE_CHECKING:
     from samcast.client.blocking import Group
@@ -28,6 +30,7 @@ class Transactions:
             raise ConfigError(f"a name has 1 to 200 bytes; {name!r} doesn't")
         self._engine = engine
         self._name = name
+        self._lock = threading.Lock()
         self._opened = threading.Event()
         self._waiting: dict[int, Transaction] = {}
         self._token = 0
@@ -36,6 +39,12 @@ class Transactions:
         self._post = engine.call(engine.open_owner(name, self._on_effect))
         if not self._opened.wait(OPEN_S):
             raise WaitTimeoutError(f"the name {name!r} could not be opened within {OPEN_S:.0f} s")
+
+    def give_up(self, timeout: float = 2.0) -> None:
+        """Have the name forgotten; what took effect under it stays."""
+        request = SenderRemovalRequest(CELL, named_sender(self._name))
+        with contextlib.suppress(TimeoutError, ClientError):  # Then it stays: it costs a row.
+            self._engine.call(self._engine.propose(request), timeout)
 
     def begin(self) -> "Transaction":
         """The next transaction."""
@@ -47,9 +56,10 @@ class Transactions:
         """Have these take effect, all at once."""
         if self._error is not None:
             raise self._error
-        self._token += 1
-        token = self._token
-        self._waiting[token] = transaction
+        with self._lock:
+            self._token += 1
+            token = self._token
+            self._waiting[token] = transaction
         self._engine.wake(lambda: self._post(Transacted(token, stages)))
 
     def _on_effect(self, effect: Any) -> None:
