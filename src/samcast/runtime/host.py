@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from samcast.machine.ports import (
+    NEVER_MS,
     Channel,
     Effect,
     Event,
@@ -42,6 +43,18 @@ class Network(Protocol):
 Apply = Callable[[int, Effect], None]
 
 
+class Gone:
+    """In the place of a role that was removed."""
+
+    def step(self, events: Sequence[Event]) -> list[Effect]:
+        """Nothing happens."""
+        return []
+
+    def due_ms(self) -> int:
+        """Never."""
+        return NEVER_MS
+
+
 class Host:
     """The roles of one process."""
 
@@ -53,6 +66,7 @@ class Host:
         self._inbox: list[list[Event]] = []
         self._dues: list[int] = []
         self._routes: dict[type, list[int]] = {}
+        self._free: list[int] = []  # places of roles that are gone
         self._channels: dict[Channel, None] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_planned = False
@@ -73,22 +87,26 @@ class Host:
 
     def add(self, role: Role) -> int:
         """One more role; where it stands."""
-        at = len(self._roles)
-        self._roles.append(role)
-        self._inbox.append([])
-        self._dues.append(role.due_ms())
+        if self._free:
+            at = self._free.pop()
+            self._roles[at], self._inbox[at], self._dues[at] = role, [], role.due_ms()
+        else:
+            at = len(self._roles)
+            self._roles.append(role)
+            self._inbox.append([])
+            self._dues.append(role.due_ms())
         for kind in role._handlers:  # type: ignore[attr-defined]
             self._routes.setdefault(kind, []).append(at)
         self.plan()
         return at
 
     def remove(self, at: int) -> None:
-        """A role goes; its place stays empty."""
+        """A role goes; its place is given to the next one."""
         for places in self._routes.values():
             if at in places:
                 places.remove(at)
-        self._inbox[at] = []
-        self._dues[at] = 2**62
+        self._roles[at], self._inbox[at], self._dues[at] = Gone(), [], NEVER_MS
+        self._free.append(at)
 
     def stop(self) -> None:
         """No turn any more."""
@@ -153,7 +171,7 @@ class Host:
         self._plan_wake(now_ms)
 
     def _plan_wake(self, now_ms: int) -> None:
-        due = min(self._dues, default=2**62)
+        due = min(self._dues, default=NEVER_MS)
         if self._loop is None or (self._wake is not None and now_ms < self._wake_ms <= due):
             return
         if self._wake is not None:
