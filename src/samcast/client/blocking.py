@@ -243,13 +243,14 @@ class Group(Sending):
             return
         first = start if start is not None else self.head() + 1
         for number_first, batch in self.read_batches(first, timeout=timeout):
-            for message in messages_from(number_first, batch):
-                if message.number < first:
-                    continue
-                yield message
-                taken += 1
-                if taken == count:
-                    return
+            messages = messages_from(number_first, batch)
+            if number_first < first:
+                messages = messages[first - number_first :]
+            if count is not None and taken + len(messages) >= count:
+                yield from messages[: count - taken]
+                return
+            yield from messages
+            taken += len(messages)
 
     def read_batches(
         self, start: int | None = 1, *, timeout: float | None = None

@@ -8,12 +8,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import count
+
+import msgspec
 
 from samcast.errors import ClientError, NotConnectedError
 from samcast.group.member import Deliver, Member
 from samcast.machine.ports import Effect
-from samcast.wire.batch import Batch, messages_of
+from samcast.wire.batch import Batch, cells_of
 from samcast.wire.group import Follow
 
 WINDOW_BYTES = 8 * 1024 * 1024
@@ -23,27 +24,19 @@ STUCK_S = 1.0
 Delivered = list[tuple[int, Batch]]
 
 
-class Message:
+class Message(msgspec.Struct, frozen=True, gc=False):
     """A message as it was delivered."""
 
-    __slots__ = ("body", "headers", "key", "number")
-
-    def __init__(self, number: int, body: bytes, key: bytes, headers: bytes) -> None:
-        self.number = number
-        self.body = body
-        self.key = key
-        self.headers = headers
-
-    def __repr__(self) -> str:
-        return f"Message(number={self.number}, body={self.body!r})"
+    number: int
+    body: bytes
+    key: bytes = b""
+    headers: bytes = b""
 
 
 def messages_from(number_first: int, batch: Batch) -> list[Message]:
     """The messages of a delivered batch, one by one."""
-    return [
-        Message(number, m.body, m.key, m.headers)
-        for number, m in zip(count(number_first), messages_of(batch), strict=False)
-    ]
+    numbers = range(number_first, number_first + batch.count)
+    return list(map(Message, numbers, *cells_of(batch)))
 
 
 class Inbox:

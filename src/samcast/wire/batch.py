@@ -188,10 +188,15 @@ def columns_from_cells(
 
 def messages_of(batch: Batch) -> list[Message]:
     """The messages one by one, for a consumer that wants them so."""
+    return list(map(Message, *cells_of(batch)))
+
+
+def cells_of(batch: Batch) -> tuple[Iterable[bytes], ...]:
+    """Bodies, keys and headers; only bodies where no message has anything else."""
     bodies, keys, headers = spans_of(batch.columns, batch.count)[0]
     if not keys[2] and not headers[2]:
-        return list(map(Message, _cells(batch, bodies)))
-    return list(map(Message, _cells(batch, bodies), _cells(batch, keys), _cells(batch, headers)))
+        return (_cells(batch, bodies),)
+    return _cells(batch, bodies), _cells(batch, keys), _cells(batch, headers)
 
 
 def _pack_header(*fields: int | bytes) -> bytes:
