@@ -238,27 +238,38 @@ class Group(Sending):
     ) -> Iterator[Message]:
         """Messages from number `start` on (None: only new ones), for ever or so many, until none
         came for `timeout` seconds."""
-        taken = 0
-        if count is not None and count <= 0:
-            return
-        first = start if start is not None else self.head() + 1
-        for number_first, batch in self.read_batches(first, timeout=timeout):
-            messages = messages_from(number_first, batch)
-            if number_first < first:
-                messages = messages[first - number_first :]
-            if count is not None and taken + len(messages) >= count:
-                yield from messages[: count - taken]
-                return
-            yield from messages
-            taken += len(messages)
+        first = self._first(start)
+        return self._messages(first, count, self._batches(first, timeout))
 
     def read_batches(
         self, start: int | None = 1, *, timeout: float | None = None
     ) -> Iterator[tuple[int, Batch]]:
         """The same in batches: first number and content. The first one may begin before `start`."""
-        if start is not None and start < 1:
+        return self._batches(self._first(start), timeout)
+
+    def _first(self, start: int | None) -> int:
+        """Known when a reader is made, not when it is first used: `None` means now."""
+        if start is None:
+            return self.head() + 1
+        if start < 1:
             raise ConfigError(f"numbers begin at 1; you can't read from {start}")
-        first = start if start is not None else self.head() + 1
+        return start
+
+    def _messages(
+        self, first: int, count: int | None, batches: Iterator[tuple[int, Batch]]
+    ) -> Iterator[Message]:
+        taken = 0
+        while count is None or taken < count:
+            number_first, batch = next(batches, (0, None))
+            if batch is None:
+                return
+            messages = messages_from(number_first, batch)[max(0, first - number_first) :]
+            if count is not None:
+                messages = messages[: count - taken]
+            taken += len(messages)
+            yield from messages
+
+    def _batches(self, first: int, timeout: float | None) -> Iterator[tuple[int, Batch]]:
         at, inbox = self._engine.call(self._engine.open_reader(self.id, first), OPEN_S)
         try:
             while (runs := inbox.take(timeout)) is not None:
