@@ -123,6 +123,23 @@ def test_a_batch_is_sent_again_with_growing_pauses_until_it_has_an_outcome() -> 
     assert not [now for now in range(5000, 9000, 10) if batches(one.step([Ticked(now)]))]
 
 
+def test_a_named_sender_that_nobody_answers_asks_whether_its_name_is_still_there() -> None:
+    one = sender(name="till", head=None)
+    opening = one.step([Received(1, Head(GROUP, 5))])
+    (asked,) = [m for m in sent(opening) if isinstance(m, Propose)]
+    one.step([Received(1, Outcome(asked.nonce, OutcomeKind.OPENED, 1, (), (), 5))])
+    effects = one.step([Ticked(2), submitted(1)])
+    for now_ms in range(3, 10 * SETTINGS.retry_max_ms, 10):
+        effects += one.step([Ticked(now_ms)])
+    again = {m for m in sent(effects) if isinstance(m, Propose)}
+    assert again == {asked}  # the same OPEN, which is answered and never ordered twice
+    one.step([Received(1, Outcome(asked.nonce, OutcomeKind.OPENED, 1, (), (), 5))])
+    assert one.state is State.SENDING
+    effects = one.step([Received(1, Outcome(asked.nonce, OutcomeKind.REMOVED))])
+    assert [f.kind for f in only(Failed, effects)] == [AnswerKind.REMOVED]
+    assert only(Stopped, effects) == [Stopped(AnswerKind.REMOVED)]
+
+
 def test_after_a_reconnection_all_that_is_under_way_is_repeated_at_once_in_order() -> None:
     one, first = sending(1, 2)
     one.step([Ticked(3)])

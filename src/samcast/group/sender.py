@@ -252,8 +252,20 @@ class Sender:
         )
         out.append(Send(self._server(), Propose(self._nonce, request)))
 
+    def _ask_whether_open(self, out: list[Effect]) -> None:
+        """Nobody answers: the name may have been given up long ago, in a group where nothing
+        happens since. The very OPEN that we have is answered without being ordered again."""
+        request = OpenRequest(
+            self.group, self.id, self.incarnation, 0, self._open_birth, self._nonce
+        )
+        out.append(Send(self._server(), Propose(self._nonce, request)))
+
     def _on_outcome(self, outcome: Outcome, out: list[Effect]) -> None:
-        if self.state is not State.OPENING or outcome.nonce != self._nonce:
+        if outcome.nonce != self._nonce or not self.is_named:
+            return
+        if self.state is State.SENDING and outcome.kind == OutcomeKind.REMOVED:
+            self._stop(AnswerKind.REMOVED, out)
+        if self.state is not State.OPENING:
             return
         most = INCARNATION_MAX if outcome.kind is OutcomeKind.FENCED else 2**62
         if outcome.value >= most or outcome.head >= 2**62:
@@ -330,6 +342,8 @@ class Sender:
         due = self._take_due()
         if due:
             self._turn += 1  # Another entry may be better off.
+            if self.is_named and due[0].wait_ms >= self._settings.retry_max_ms:
+                self._ask_whether_open(out)
         for run in due:
             assert run.batch is not None
             run.wait_ms = min(2 * run.wait_ms, self._settings.retry_max_ms)
