@@ -387,3 +387,18 @@ def test_k_minus_1_commit_servers_that_are_down_keep_nobody_from_leading() -> No
     cell.run(5 * SETTINGS.suspect_ms)
     assert cell.leader.node == 3
     assert cell.leader.core.index == 1
+
+
+@pytest.mark.req("GRP-21")
+@pytest.mark.parametrize("nonce_change", [-1, 1])
+def test_a_sequencer_whose_epoch_was_promised_to_a_former_life_stops_and_rises(
+    nonce_change: int,
+) -> None:
+    leader = led_cell().leader
+    assert leader.sequencer is not None
+    epoch = leader.sequencer.epoch
+    twin = (epoch[0], epoch[1], epoch[2] + nonce_change)
+    other = 2 if leader.node != 2 else 3
+    leader.step([Received(other, Refusal(epoch, twin, CONFIGURATION))])
+    assert leader.sequencer is None
+    assert leader.election.next_epoch()[0] > epoch[0]

@@ -74,6 +74,7 @@ from samcast.wire.order import (
     ROLE_COMMIT,
     Configuration,
     Epoch,
+    rivals,
     same_rank,
 )
 from samcast.wire.records import VoteRecord, encode_record
@@ -474,8 +475,8 @@ class CommitServer:
         self.election.on_epoch_seen(refusal.promised)
         self.adopt_configuration(refusal.configuration, out)
         sequencer = self.sequencer
-        if sequencer is not None and refusal.promised > sequencer.epoch:
-            self.sequencer = None  # Somebody promised a higher epoch: we must stop numbering.
+        if sequencer is not None and rivals(refusal.promised, sequencer.epoch):
+            self.sequencer = None  # Promised to somebody else, or to a life of ours before this.
 
     def _on_moved(self, sender: NodeId, moved: Moved, out: list[Effect]) -> None:
         self.adopt_configuration(moved.configuration, out)

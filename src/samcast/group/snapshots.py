@@ -50,7 +50,10 @@ class Snapshots:
     def kept_with(self, index: int) -> tuple[int, ...]:
         """Which snapshots stay once this one is durable."""
         newest = sorted({*self._states, index})[-GENERATIONS:]
-        return tuple(sorted({*newest, index, self._server.log.base}))
+        server = self._server
+        # The base, the base that is being written, and the one that is ordered.
+        bases = (server.log.base, self._truncating, server.core.truncated)
+        return tuple(sorted({*newest, index, *bases}))
 
     def take(self, core: Core, out: list[Effect]) -> None:
         """Write the core state as it is at its index."""

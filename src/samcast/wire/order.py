@@ -173,6 +173,11 @@ def same_rank(one: Epoch, other: Epoch) -> bool:
     return one[:2] == other[:2]
 
 
+def rivals(other: Epoch, epoch: Epoch) -> bool:
+    """Whether a promise to the other one means that this one can't be followed."""
+    return other > epoch or (same_rank(other, epoch) and other != epoch)
+
+
 def chain_hash(before: bytes, entry: Entry) -> bytes:
     """Binds an entry to everything before it, so equal hashes mean equal logs."""
     return blake2b(encode_entry(entry), key=before, digest_size=32).digest()
