@@ -31,7 +31,9 @@ def write_durably(path: Path, data: bytes) -> None:
     fresh = path.with_name(path.name + ".new")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
     try:
-        os.write(fd, data)
+        left = memoryview(data)
+        while left:  # A full disk takes a part; the next write says why, and nothing is renamed.
+            left = left[os.write(fd, left) :]
         os.fsync(fd)
     finally:
         os.close(fd)
