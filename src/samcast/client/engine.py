@@ -75,7 +75,11 @@ class Engine:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        try:
+            self._loop.run_forever()
+        finally:
+            # Here, not in the thread that calls `close`: whatever this waits for, no user does.
+            self._loop.close()
 
     async def _start(self) -> None:
         await self._link.start()
@@ -95,8 +99,6 @@ class Engine:
         concurrent.futures.wait([future], timeout=2)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=2)
-        if not self._thread.is_alive():
-            self._loop.close()
 
     async def _stop(self) -> None:
         if self._watching is not None:

@@ -40,6 +40,7 @@ CONNECT_S = 2.0  # for one node to answer
 SILENCE_S = 3.0  # without a word from a node before another one is tried
 PING_S = 1.0
 REDIAL_S = (0.02, 0.5)
+FAREWELL_S = 0.5
 
 
 class Link:
@@ -49,7 +50,8 @@ class Link:
         self._addresses = addresses
         self._cluster = cluster
         self._turn = 0
-        self._connection: Connection | None = None
+        self._connection: Connection | None = None  # once it was welcomed
+        self._dialed: Connection | None = None  # until then
         self._appliers: dict[int, Callable[[Any], None]] = {}
         self.host = Host(0, self, self._apply)
         self.node: NodeId = 0  # that we are connected to
@@ -85,14 +87,20 @@ class Link:
         self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """Send what waits, then end."""
+        """Send what waits, then end; a node that doesn't take it is not waited for long."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         self.host.stop()
-        if self._connection is not None:
-            self._connection.close()
-        await asyncio.sleep(0)
+        if self._connection is None:
+            return
+        self._connection.close()
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await self._lost.wait()
+        except TimeoutError:
+            self._connection.abort()
+            await asyncio.sleep(0)
 
     def _next_address(self) -> Address:
         self._turn += 1
@@ -100,17 +108,20 @@ class Link:
 
     async def _connect(self, address: Address) -> None:
         loop = asyncio.get_running_loop()
-        self._welcomed = loop.create_future()
+        welcomed = self._welcomed = loop.create_future()
         self._lost = asyncio.Event()
-
-        def make() -> Connection:
-            connection = Connection(self._on_frame, self._on_lost)
-            connection.on_open = self._greet
-            return connection
-
-        async with asyncio.timeout(CONNECT_S):
-            _, self._connection = await loop.create_connection(make, *address)
-            await self._welcomed
+        dialed = self._dialed = Connection(self._on_frame, self._on_lost)
+        dialed.on_open = self._greet
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await loop.create_connection(lambda: dialed, *address)
+                await welcomed
+        except BaseException:  # Also when we are cancelled: nobody else would ever close it.
+            dialed.abort()
+            raise
+        finally:
+            self._dialed = None
+        self._connection = dialed
         self.reconnects += 1
         for call in self.on_connected:
             call()
@@ -134,8 +145,8 @@ class Link:
                 self._connection.write(encode_session(Ping(nonce)))
                 if loop.time() - self._heard_at < SILENCE_S:
                     continue
-                self._connection.close()
-            self._connection = None
+                self._connection.abort()
+            self._forget()
             try:
                 await self._connect(self._next_address())
                 wait_s = REDIAL_S[0]
@@ -144,15 +155,20 @@ class Link:
                 wait_s = min(2 * wait_s, REDIAL_S[1])
                 await asyncio.sleep(wait_s)
 
+    def _forget(self) -> None:
+        """Nothing more will come from the node that we had."""
+        self._connection = None
+        for status in self._statuses:
+            if not status.done():
+                status.set_exception(NotConnectedError("the node went away; ask again"))
+        self._statuses.clear()
+
     def _on_lost(self, connection: Connection) -> None:
-        if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_exception(ConnectionError("the connection was closed"))
-        if connection is self._connection or self._connection is None:
+        if connection is self._dialed:
+            if self._welcomed is not None and not self._welcomed.done():
+                self._welcomed.set_exception(ConnectionError("the connection was closed"))
+        elif connection is self._connection:
             self._lost.set()
-            for status in self._statuses:
-                if not status.done():
-                    status.set_exception(NotConnectedError("the node went away; ask again"))
-            self._statuses.clear()
 
     # what comes in
 

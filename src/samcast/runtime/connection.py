@@ -122,6 +122,11 @@ class Connection(asyncio.BufferedProtocol):
             self.flush()
             self._transport.close()
 
+    def abort(self) -> None:
+        """End at once: the other end takes nothing any more, or nobody wants it to."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def peer_name(self) -> str:
         """For people."""
         name: Any = self._transport.get_extra_info("peername") if self._transport else None
