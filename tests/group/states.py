@@ -183,7 +183,7 @@ def sending() -> Subject:
 def named_sending() -> Subject:
     sender = Sender(60, CONFIGURATION, TINY, Draws(6), GROUP, name="till-7")
     sender.step([Submitted(1, columns("a"), 1), Received(1, Head(GROUP, 0))])
-    sender.step([Received(1, Outcome(sender._nonce, OutcomeKind.OPENED, 1))])
+    sender.step([Received(1, Outcome(sender.nonce, OutcomeKind.OPENED, 1))])
     return Subject(sender, Hints())
 
 
@@ -191,7 +191,7 @@ def named_opening() -> Subject:
     sender = Sender(60, CONFIGURATION, TINY, Draws(6), GROUP, name="till-7")
     sender.step([Submitted(1, columns("a"), 1), Received(1, Head(GROUP, 0))])
     hints = Hints()
-    hints.nonces = [*[sender._nonce] * 4, *hints.nonces]
+    hints.nonces = [*[sender.nonce] * 4, *hints.nonces]
     return Subject(sender, hints)
 
 
@@ -199,16 +199,16 @@ def owner_opening() -> Subject:
     owner = Owner(70, CONFIGURATION, TINY, Draws(7), "sink-1")
     owner.step([Transacted(1, ((GROUP, columns("a"), 1),)), Received(1, Head(0, 3))])
     hints = Hints()
-    hints.nonces = [*[owner._nonce] * 4, *hints.nonces]
+    hints.nonces = [*[owner.nonce] * 4, *hints.nonces]
     return Subject(owner, hints)
 
 
 def owner_deciding() -> Subject:
     owner = Owner(70, CONFIGURATION, TINY, Draws(7), "sink-1")
     owner.step([Transacted(1, ((GROUP, columns("a"), 1),)), Received(1, Head(0, 3))])
-    owner.step([Received(1, Outcome(owner._nonce, OutcomeKind.OPENED, 1))])
+    owner.step([Received(1, Outcome(owner.nonce, OutcomeKind.OPENED, 1))])
     hints = Hints()
-    hints.nonces = [*[owner._nonce] * 4, *hints.nonces]
+    hints.nonces = [*[owner.nonce] * 4, *hints.nonces]
     return Subject(owner, hints)
 
 

@@ -166,7 +166,8 @@ def test_names_are_pinned_up_to_a_quota() -> None:
     core = folded(open_entry(), open_entry(sender=OWNER))
     third = open_entry(sender=named_sender("one too many"))
     assert not core.apply(third)
-    assert core.outcome(1, request_of(third)) == Outcome(1, OutcomeKind.REFUSED)
+    told = core.outcome(1, request_of(third), is_settled=True)
+    assert told == Outcome(1, OutcomeKind.REFUSED)
     assert core.apply(open_entry(2))  # one that is there may still be taken over
     assert core.apply(SenderRemovedEntry(GROUP, OWNER))
     assert core.apply(third)
@@ -187,6 +188,27 @@ def test_an_open_in_a_removed_group_is_refused() -> None:
     core = folded(GroupRemovedEntry(GROUP))
     assert not core.apply(open_entry())
     assert core.outcome(1, request_of(open_entry())) == Outcome(1, OutcomeKind.REFUSED)
+
+
+@pytest.mark.req("GRP-26")
+@pytest.mark.parametrize(("known", "kind"), [(0, OutcomeKind.REMOVED), (1, OutcomeKind.FENCED)])
+def test_who_has_seen_more_than_a_prefix_hears_nothing_final_from_it(
+    known: int, kind: OutcomeKind
+) -> None:
+    """A prefix without the OPEN that a process goes on from may be too short to know it."""
+    core = folded(*[open_entry(1, nonce=70)] * known)
+    request = OpenRequest(GROUP, NAMED, 3, 2, 0, 9)
+    assert core.outcome(1, request) is None
+    assert core.outcome(1, request, is_settled=True) == Outcome(1, kind, known)
+    assert core.apply(run_entry(batch(1), 1))  # Now it is beyond all that the process had seen.
+    assert core.outcome(1, request) == Outcome(1, kind, known)
+
+
+@pytest.mark.parametrize("request_", [SenderRemovalRequest(GROUP, NAMED), GroupRemovalRequest(9)])
+def test_what_was_never_there_is_gone_once_its_removal_is_in_the_log(request_: AnyRequest) -> None:
+    core = folded()
+    assert core.outcome(1, request_) is None
+    assert core.outcome(1, request_, is_settled=True) == Outcome(1, OutcomeKind.DONE)
 
 
 # Decisions and ABORT.

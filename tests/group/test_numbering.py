@@ -9,6 +9,7 @@ from samcast.machine.ports import Channel, Event, Multicast, Received, Ticked
 from samcast.wire.batch import Batch
 from samcast.wire.group import (
     AbortRequest,
+    AnyRequest,
     CommitSubmit,
     DataReport,
     DecisionRequest,
@@ -277,20 +278,36 @@ def test_a_proposal_that_would_take_effect_is_ordered_once(
     "request_",
     [
         GroupRequest("orders", 5, 6),
-        GroupRemovalRequest(9),
         GroupRemovalRequest(CELL),
         OpenRequest(GROUP, ANN, 1, 0, 0, 7),
         OpenRequest(GROUP, NAMED, 0, 0, 0, 7),
-        OpenRequest(GROUP, NAMED, 2, 1, 0, 7),
         OpenRequest(9, NAMED, 1, 0, 0, 7),
         AbortRequest(OWNER, 1, 1),
-        SenderRemovalRequest(GROUP, NAMED),
-        SenderRemovalRequest(9, NAMED),
         DecisionRequest(OWNER, 1, 1, ((GROUP, (stage_ref(batch(stage=1)),)),)),
     ],
 )
 def test_a_proposal_that_would_not_take_effect_is_not_ordered(request_: object) -> None:
     assert numbered(leader(), propose(request_)) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind"),
+    [
+        (OpenRequest(GROUP, NAMED, 2, 1, 0, 5), OutcomeKind.REMOVED),
+        (SenderRemovalRequest(GROUP, NAMED), OutcomeKind.DONE),
+        (SenderRemovalRequest(9, NAMED), OutcomeKind.DONE),
+        (GroupRemovalRequest(9), OutcomeKind.DONE),
+    ],
+)
+def test_what_only_its_place_in_the_log_can_tell_is_ordered_and_answered(
+    request_: AnyRequest, kind: OutcomeKind
+) -> None:
+    cell = led_cell(with_data=False)
+    before = cell.commit[2].core.index
+    cell.receive(2, CLIENT, Propose(5, request_))
+    told = [m for m in sent((e for _, e in cell.seen), CLIENT) if isinstance(m, Outcome)]
+    assert [(m.nonce, m.kind) for m in told[1:]] == [(5, kind)]
+    assert cell.commit[2].core.index == before + 1
 
 
 def test_a_name_can_be_given_up() -> None:

@@ -435,8 +435,8 @@ class CommitServer:
         while core.index < index:
             at = core.index + 1
             entry = log.entry(at)
-            if core.apply(entry, log.hash_at(at)):
-                self.queries.note(at, entry, core, out)
+            is_effective = core.apply(entry, log.hash_at(at))
+            self.queries.note(at, entry, core, is_effective, out)
             self.adopt_configuration(core.configuration, out)
             if core.index % self.settings.snapshot_interval == 0:
                 self.snapshots.take(core, out)

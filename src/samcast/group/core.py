@@ -259,10 +259,15 @@ class Core:
 
     # proposals
 
-    def outcome(self, nonce: int, request: AnyRequest) -> Outcome | None:
-        """What became of a proposal; None: it may still take effect, let the sequencer see it."""
+    def outcome(
+        self, nonce: int, request: AnyRequest, *, is_settled: bool = False
+    ) -> Outcome | None:
+        """What became of a proposal; None: it may still take effect, let the sequencer see it.
+
+        `is_settled`: its own entry was folded just now.
+        """
         if type(request) is OpenRequest:
-            return self._open_outcome(nonce, request)
+            return self._open_outcome(nonce, request, is_settled)
         if type(request) is DecisionRequest:
             if not self.is_sound_decision(request.parts):
                 return Outcome(nonce, OutcomeKind.REFUSED)
@@ -275,15 +280,17 @@ class Core:
             group = self.group_ids.get(request.name)
             return None if group is None else Outcome(nonce, OutcomeKind.GROUP, group)
         if type(request) is GroupRemovalRequest:
+            if request.group == CELL:
+                return Outcome(nonce, OutcomeKind.REFUSED)
             rows = self.groups.get(request.group)
             is_done = rows.is_removed if rows else request.group < self.group_next
-            return Outcome(nonce, OutcomeKind.DONE) if is_done else None
-        assert type(request) is SenderRemovalRequest
-        rows = self.groups.get(request.scope)
-        is_done = rows is not None and request.sender in rows.tombstones
-        return Outcome(nonce, OutcomeKind.DONE) if is_done else None
+        else:
+            assert type(request) is SenderRemovalRequest
+            rows = self.groups.get(request.scope)
+            is_done = rows is not None and request.sender in rows.tombstones
+        return Outcome(nonce, OutcomeKind.DONE) if is_done or is_settled else None
 
-    def _open_outcome(self, nonce: int, request: OpenRequest) -> Outcome | None:
+    def _open_outcome(self, nonce: int, request: OpenRequest, is_settled: bool) -> Outcome | None:
         rows = self.groups.get(request.scope)
         if rows is None or rows.is_removed:
             is_gone = request.scope < self.group_next
@@ -291,15 +298,19 @@ class Core:
         if not is_named(request.sender) or not 1 <= request.incarnation <= INCARNATION_MAX:
             return Outcome(nonce, OutcomeKind.REFUSED)
         row = rows.named.get(request.sender)
-        if row is None:
-            is_over = request.sender in rows.tombstones or request.birth < rows.memory_floor
-            if is_over or request.after:
-                return Outcome(nonce, OutcomeKind.REMOVED)
-            is_full = len(rows.named) >= self._settings.named_max
-            return Outcome(nonce, OutcomeKind.REFUSED) if is_full else None
-        if row.nonce == request.nonce and row.incarnation == request.incarnation:
+        if row is None and (request.sender in rows.tombstones or request.birth < rows.memory_floor):
+            return Outcome(nonce, OutcomeKind.REMOVED)
+        if row and row.nonce == request.nonce and row.incarnation == request.incarnation:
             runs = tuple((c, *run) for c, run in row.runs.items())
             return Outcome(nonce, OutcomeKind.OPENED, row.next, runs, (), rows.head)
+        # Who goes on from an incarnation that isn't here yet has seen more of the log than this
+        # prefix, unless this one is beyond all that it had seen.
+        is_ahead = request.after > (row.incarnation if row else 0) and rows.head <= request.birth
+        if not is_settled and (is_ahead or (row is None and not request.after)):
+            return None
+        if row is None:
+            is_refused = not request.after  # there were too many names when its turn came
+            return Outcome(nonce, OutcomeKind.REFUSED if is_refused else OutcomeKind.REMOVED)
         if self.can_open(request):
             return None
         return Outcome(nonce, OutcomeKind.FENCED, row.incarnation)

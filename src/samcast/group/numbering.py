@@ -26,7 +26,6 @@ from samcast.wire.group import (
     StageKey,
 )
 from samcast.wire.order import (
-    CELL,
     AbortEntry,
     AnyEntry,
     DecisionEntry,
@@ -279,10 +278,13 @@ class Numbering:
 
     def _entry_for(self, request: AnyRequest) -> AnyEntry | None:
         tail = self._sequencer.tail
+        # What won't take effect is ordered too where only its place in the log tells that for sure.
+        is_open_question = tail.outcome(0, request) is None
         if type(request) is OpenRequest:
             r = request
             entry = OpenEntry(r.scope, r.sender, r.incarnation, r.after, r.birth, r.nonce)
-            return entry if tail.can_open(request) else None
+            is_wanted = is_open_question and r.scope in tail.groups
+            return entry if tail.can_open(request) or is_wanted else None
         if type(request) is AbortRequest:
             abort = AbortEntry(request.owner, request.incarnation, request.tx)
             return abort if tail.can_abort(request) else None
@@ -291,13 +293,9 @@ class Numbering:
                 return None
             return GroupEntry(tail.group_next, request.name, request.lifetime, request.senders_max)
         if type(request) is GroupRemovalRequest:
-            rows = tail.groups.get(request.group)
-            is_there = rows is not None and not rows.is_removed and request.group != CELL
-            return GroupRemovedEntry(request.group) if is_there else None
+            return GroupRemovedEntry(request.group) if is_open_question else None
         assert type(request) is SenderRemovalRequest
-        rows = tail.groups.get(request.scope)
-        is_there = rows is not None and request.sender in rows.named
-        return SenderRemovedEntry(request.scope, request.sender) if is_there else None
+        return SenderRemovedEntry(request.scope, request.sender) if is_open_question else None
 
     def _on_decision(self, request: DecisionRequest, out: list[Effect]) -> None:
         if not self._sequencer.tail.is_sound_decision(request.parts):

@@ -9,20 +9,31 @@ from samcast.group.core import Core
 from samcast.machine.ports import Effect, NodeId, Send
 from samcast.wire.group import (
     AnyRequest,
+    GroupRemovalRequest,
     Head,
     HeadRequest,
     LogReply,
     LogRequest,
     NumberReply,
     NumberRequest,
+    OpenRequest,
     OrderReply,
     OrderRequest,
     Propose,
+    SenderRemovalRequest,
     SnapshotReply,
     SnapshotRequest,
     Span,
 )
-from samcast.wire.order import CELL, AnyEntry, DecisionEntry, RunEntry
+from samcast.wire.order import (
+    CELL,
+    AnyEntry,
+    DecisionEntry,
+    GroupRemovedEntry,
+    OpenEntry,
+    RunEntry,
+    SenderRemovedEntry,
+)
 
 if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
@@ -71,12 +82,15 @@ class OrderQueries:
         self._waiting: dict[object, dict[int, tuple[NodeId, AnyRequest]]] = {}
         self._waiting_count = 0
 
-    def note(self, index: int, entry: AnyEntry, core: Core, out: list[Effect]) -> None:
-        """An entry was folded."""
+    def note(
+        self, index: int, entry: AnyEntry, core: Core, is_effective: bool, out: list[Effect]
+    ) -> None:
+        """An entry was folded; one without effect may still be what somebody waits for."""
         if type(entry) is RunEntry:
-            self._index_of(entry.group).add(entry.number_first, entry, index)
+            if is_effective:
+                self._index_of(entry.group).add(entry.number_first, entry, index)
             return
-        if type(entry) is DecisionEntry:
+        if type(entry) is DecisionEntry and is_effective:
             for part in entry.parts:
                 self._index_of(part.group).add(part.number_first, entry, index)
         self._answer_waiting(entry, core, out)
@@ -196,13 +210,28 @@ class OrderQueries:
         if not waiting:
             return
         for nonce, (origin, request) in list(waiting.items()):
-            outcome = core.outcome(nonce, request)
+            outcome = core.outcome(nonce, request, is_settled=_settles(entry, request))
             if outcome is not None:
                 out.append(Send(origin, outcome))
                 del waiting[nonce]
                 self._waiting_count -= 1
         if not waiting:
             del self._waiting[subject]
+
+
+def _settles(entry: AnyEntry, request: AnyRequest) -> bool:
+    """Whether this is the entry that the request asked for."""
+    if type(request) is OpenRequest and type(entry) is OpenEntry:
+        return (
+            (entry.scope, entry.sender) == (request.scope, request.sender)
+            and (entry.nonce, entry.incarnation) == (request.nonce, request.incarnation)
+            and (entry.after, entry.birth) == (request.after, request.birth)
+        )
+    if type(request) is SenderRemovalRequest and type(entry) is SenderRemovedEntry:
+        return (entry.scope, entry.sender) == (request.scope, request.sender)
+    if type(request) is GroupRemovalRequest and type(entry) is GroupRemovedEntry:
+        return entry.group == request.group
+    return False
 
 
 def _subject(thing: object) -> object:

@@ -104,8 +104,9 @@ class Owner:
         self.incarnation = 1
         self.tx_next = 1
         self._after = 0
-        self._nonce = self._fresh_nonce()
+        self.nonce = self._fresh_nonce()
         self._birth = -1
+        self._seen = 0  # the index behind our last OPEN
         self._due_ms = 0
         self._wait_ms = settings.retry_ms
         self._queue: deque[Transacted] = deque()
@@ -166,7 +167,7 @@ class Owner:
 
     def _on_head(self, head: Head, out: list[Effect]) -> None:
         if head.group == CELL and self._birth < 0:
-            self._birth = head.number
+            self._birth = max(head.number, self._seen)
             self._due_ms = self._now_ms
 
     def _open(self, out: list[Effect]) -> None:
@@ -174,16 +175,14 @@ class Owner:
         if self._birth < 0:
             out.append(Send(self._server(), HeadRequest(CELL)))
             return
-        request = OpenRequest(
-            CELL, self.id, self.incarnation, self._after, self._birth, self._nonce
-        )
-        out.append(Send(self._server(), Propose(self._nonce, request)))
+        request = OpenRequest(CELL, self.id, self.incarnation, self._after, self._birth, self.nonce)
+        out.append(Send(self._server(), Propose(self.nonce, request)))
 
     def _open_again(self, incarnation: int, after: int) -> None:
         self.state = State.OPENING
         self.incarnation = incarnation
         self._after = after
-        self._nonce = self._fresh_nonce()
+        self.nonce = self._fresh_nonce()
         self._birth = -1
         self._wait_ms = self._settings.retry_ms
         self._due_ms = self._now_ms
@@ -195,7 +194,7 @@ class Owner:
         if self._current is None:
             self._current = self._queue.popleft()
         self.state = State.DECIDING
-        self._nonce = self._fresh_nonce()
+        self.nonce = self._fresh_nonce()
         self._wait_ms = self._settings.retry_ms
         self._batches = [
             make_batch(
@@ -220,7 +219,7 @@ class Owner:
         self._wait()
         for batch in self._batches:
             out.append(Multicast(self._channel, batch))
-        out.append(Send(self._server(), Propose(self._nonce, self.decision())))
+        out.append(Send(self._server(), Propose(self.nonce, self.decision())))
 
     def decision(self) -> DecisionRequest:
         """Names every stage, by group, in the order in which they were given."""
@@ -232,7 +231,7 @@ class Owner:
         return DecisionRequest(self.id, self.incarnation, self.tx_next, parts)
 
     def _on_outcome(self, outcome: Outcome, out: list[Effect]) -> None:
-        if outcome.nonce != self._nonce:
+        if outcome.nonce != self.nonce:
             return
         kind = OutcomeKind(outcome.kind)
         if self.state is State.OPENING:
@@ -258,6 +257,7 @@ class Owner:
         if kind is OutcomeKind.OPENED:
             self.state = State.READY
             self.tx_next = outcome.value
+            self._seen = max(self._seen, outcome.head)
             out.append(OwnerOpened(outcome.value))
         elif kind is OutcomeKind.FENCED and not self._after:
             self._open_again(outcome.value + 1, 0)

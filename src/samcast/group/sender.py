@@ -142,7 +142,7 @@ class Sender:
         self.counter_next = 1
         self.state = State.OPENING if name else State.SENDING
         self._after = 0
-        self._nonce = self._fresh_nonce()
+        self.nonce = self._fresh_nonce()
         self._open_due_ms = 0
         self._open_birth = -1
         self._handlers: dict[type, Callable[[Any, list[Effect]], None]] = {
@@ -248,20 +248,20 @@ class Sender:
             self._open_birth = self._head
         self._open_due_ms = self._now_ms + 2 * self._settings.retry_ms
         request = OpenRequest(
-            self.group, self.id, self.incarnation, self._after, self._open_birth, self._nonce
+            self.group, self.id, self.incarnation, self._after, self._open_birth, self.nonce
         )
-        out.append(Send(self._server(), Propose(self._nonce, request)))
+        out.append(Send(self._server(), Propose(self.nonce, request)))
 
     def _ask_whether_open(self, out: list[Effect]) -> None:
         """Nobody answers: the name may have been given up long ago, in a group where nothing
         happens since. The very OPEN that we have is answered without being ordered again."""
         request = OpenRequest(
-            self.group, self.id, self.incarnation, 0, self._open_birth, self._nonce
+            self.group, self.id, self.incarnation, 0, self._open_birth, self.nonce
         )
-        out.append(Send(self._server(), Propose(self._nonce, request)))
+        out.append(Send(self._server(), Propose(self.nonce, request)))
 
     def _on_outcome(self, outcome: Outcome, out: list[Effect]) -> None:
-        if outcome.nonce != self._nonce or not self.is_named:
+        if outcome.nonce != self.nonce or not self.is_named:
             return
         if self.state is State.SENDING and outcome.kind == OutcomeKind.REMOVED:
             self._stop(AnswerKind.REMOVED, out)
@@ -288,7 +288,7 @@ class Sender:
         self.state = State.OPENING
         self.incarnation = incarnation
         self._after = after
-        self._nonce = self._fresh_nonce()
+        self.nonce = self._fresh_nonce()
         self._open_due_ms = self._now_ms
         self._open_birth = -1
 

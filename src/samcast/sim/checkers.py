@@ -1,8 +1,8 @@
 """One class per promise, outside the roles: what must hold of the whole cluster at every moment.
 
 The letters are those of the list of faults: A agreement, U uniqueness, O order, C only committed,
-D durable, K copies, F fencing, T transactions, S sound content, M monotone, R bounded; L,
-liveness, is judged by the runner at the end. Each checker looks at facts: what was committed,
+D durable, K copies, F fencing, T transactions, S sound content, M monotone, N names, R bounded;
+L, liveness, is judged by the runner at the end. Each checker looks at facts: what was committed,
 delivered, confirmed, voted and stored.
 """
 
@@ -13,7 +13,10 @@ from samcast.wire.order import (
     Configuration,
     DecisionEntry,
     Epoch,
+    GroupRemovedEntry,
+    OpenEntry,
     RunEntry,
+    SenderRemovedEntry,
 )
 
 Identity = tuple[bytes, int]  # who sent it, its place in that sender's own sequence
@@ -305,6 +308,36 @@ class Bounded:
         self._sizes[(who, life)] = size
         if size > max(most, before):
             raise Violation("R", f"{who} keeps {size} {what}, {most} is the limit")
+
+
+class Names:
+    """N: whoever hears that its name was given up, or taken by another, hears the truth."""
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[int, bytes], list[OpenEntry]] = {}
+        self._removed: dict[tuple[int, bytes], None] = {}
+        self._groups_removed: dict[int, None] = {}
+
+    def on_committed(self, entry: AnyEntry) -> None:
+        if type(entry) is OpenEntry:
+            self._opened.setdefault((entry.scope, entry.sender), []).append(entry)
+        elif type(entry) is SenderRemovedEntry:
+            self._removed[(entry.scope, entry.sender)] = None
+        elif type(entry) is GroupRemovedEntry:
+            self._groups_removed[entry.group] = None
+
+    def on_removed(self, who: str, scope: int, name: bytes) -> None:
+        """A process that had opened its name heard that it can't go on."""
+        if (scope, name) not in self._removed and scope not in self._groups_removed:
+            raise Violation("N", f"{who} heard that its name was given up; it is there")
+
+    def on_fenced(self, who: str, scope: int, name: bytes, incarnation: int, nonce: int) -> None:
+        """A process heard that another one has taken its name."""
+        if (scope, name) in self._removed:
+            return  # It may have begun anew, from any incarnation.
+        others = [e for e in self._opened.get((scope, name), []) if e.nonce != nonce]
+        if not any(e.incarnation >= incarnation for e in others):
+            raise Violation("N", f"{who} heard that another one has its name; nobody has")
 
 
 class Durable:

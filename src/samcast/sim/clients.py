@@ -154,8 +154,13 @@ class SenderApp:
                 self.is_open = True
                 self.place = effect.counter_next - 1
         elif type(effect) is Stopped:
-            self.is_over = True
+            self._on_stopped(process, effect)
         self.pump()
+
+    def _on_stopped(self, process: Process, effect: Stopped) -> None:
+        self.is_over = True
+        if self.is_named and self.is_open and self.sender is not None:
+            self._cluster.judge.on_stopped(process, self.sender, effect.kind.name)
 
     def _note(self, what: str, first: int, count: int, number: int) -> None:
         self._cluster.judge.trace.add(
@@ -255,6 +260,8 @@ class OwnerApp:
                 self._cluster.judge.on_confirmed(identity, body, group, number)
         elif type(effect) is OwnerStopped:
             self.is_over = True
+            if self.is_open and isinstance(role, Owner):
+                self._cluster.judge.on_stopped(process, role, effect.kind.name)
         self.pump()
 
 

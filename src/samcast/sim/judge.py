@@ -5,6 +5,8 @@ checkers.
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.member import Deliver, Member
+from samcast.group.owner import Owner
+from samcast.group.sender import Sender
 from samcast.group.sequencer import Sequencer
 from samcast.group.storage import DataRecovery, DropBatch, StoreBatch, StoreSnapshot
 from samcast.machine.ports import Effect, Role, Store
@@ -19,6 +21,7 @@ from samcast.sim.checkers import (
     Fencing,
     Identity,
     Monotone,
+    Names,
     Order,
     Soundness,
     Transactions,
@@ -31,8 +34,8 @@ from samcast.sim.disk import Device
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 from samcast.wire.batch import Batch, messages_of
-from samcast.wire.group import CommitAck, Control, Promise, StartReply
-from samcast.wire.order import Configuration, Epoch
+from samcast.wire.group import AnswerKind, CommitAck, Control, Promise, StartReply
+from samcast.wire.order import CELL, Configuration, Epoch
 
 
 class Judge:
@@ -53,6 +56,7 @@ class Judge:
         self.transactions = Transactions(self.facts)
         self.durable = Durable(self.facts)
         self.collection = Collection(self.facts)
+        self.names = Names()
         self.bounded = Bounded()
         self._claimed: dict[Epoch, int] = {}
         self._leading: dict[tuple[int, int], Sequencer] = {}
@@ -134,6 +138,7 @@ class Judge:
             self.copies.on_numbered(key, digest, facts.configuration)
             self.runs_committed += 1
         self.transactions.on_decided(entry)
+        self.names.on_committed(entry)
         facts.configuration = configuration_of(entry) or facts.configuration
 
     def _on_folded(self, process: Process, what: str, index: int, entry_hash: bytes) -> None:
@@ -255,6 +260,14 @@ class Judge:
         if number or identity not in self.facts.confirmed:
             self.facts.confirmed[identity] = (group, number)
         self.facts.confirmed_bodies[body] = identity
+
+    def on_stopped(self, process: Process, role: Sender | Owner, kind: str) -> None:
+        """A process that had opened its name heard why it can't go on under it."""
+        scope = role.group if isinstance(role, Sender) else CELL
+        if kind == AnswerKind.REMOVED.name:
+            self.names.on_removed(process.name, scope, role.id)
+        elif kind == AnswerKind.FENCED.name:
+            self.names.on_fenced(process.name, scope, role.id, role.incarnation, role.nonce)
 
     def check_end(self) -> None:
         """When every member has delivered everything that is committed."""

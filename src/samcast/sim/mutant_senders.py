@@ -87,12 +87,14 @@ def restart_only_asks() -> None:
     """A process that comes back asks how far it was, and goes on with counters of its own."""
     before = Core._open_outcome
 
-    def open_outcome(self: Any, nonce: int, request: OpenRequest) -> Outcome | None:
+    def open_outcome(
+        self: Any, nonce: int, request: OpenRequest, is_settled: bool
+    ) -> Outcome | None:
         rows_ = self.groups.get(request.scope)
         row = rows_.named.get(request.sender) if rows_ is not None and request.scope else None
         if row is not None and row.nonce != request.nonce and not request.after:
             return Outcome(nonce, OutcomeKind.OPENED, row.next)
-        return before(self, nonce, request)
+        return before(self, nonce, request, is_settled)
 
     replace(Core, "_open_outcome", open_outcome)
     on_outcome = Sender._on_outcome
@@ -110,6 +112,18 @@ def restart_only_asks() -> None:
         self._handlers[Outcome] = self._on_outcome
 
     replace(Sender, "__init__", init)
+
+
+def open_told_behind() -> None:
+    """A server tells who goes on from an incarnation that it doesn't know that it can't."""
+    before = Core._open_outcome
+
+    def open_outcome(
+        self: Any, nonce: int, request: OpenRequest, is_settled: bool
+    ) -> Outcome | None:
+        return before(self, nonce, request, is_settled or request.after > 0)
+
+    replace(Core, "_open_outcome", open_outcome)
 
 
 def open_not_committed() -> None:
@@ -419,6 +433,7 @@ SENDER_MUTANTS: Sequence[Mutant] = (
     Mutant("CE-21-batched-anew", "CE-21", batched_anew),
     Mutant("CE-22-restart-only-asks", "CE-22", restart_only_asks),
     Mutant("CE-22-open-not-committed", "CE-22", open_not_committed),
+    Mutant("CE-22-open-told-behind", "CE-22", open_told_behind),
     Mutant("CE-24-uncommitted-answers", "CE-24", _uncommitted_answers),
     Mutant("CE-26-reopen-without-seen", "CE-26", reopen_without_seen),
     Mutant("CE-27-open-after-anybody", "CE-27", open_after_anybody),

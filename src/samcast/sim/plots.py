@@ -27,7 +27,7 @@ class Plots:
 
     def menu(self) -> list[Callable[[], None]]:
         """One of these at a time."""
-        led = [self.strand, self.strand, self.lag_and_rot, self.lag_and_rot, self.short_name]
+        led = [*2 * [self.strand], *3 * [self.lag_and_rot], self.short_name]
         timed = self._faults.timed([self.swap_quorums, self.brownout])
         return [*map(self._faults.when_led, led), *timed]
 
