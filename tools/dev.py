@@ -130,7 +130,8 @@ def faults(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     os.chdir(ROOT)
     os.environ.setdefault("SAMCAST_FAULT_SECONDS", "120")
-    become(VENV_PYTHON, "-m", "pytest", "-v", "tests/real/test_faults.py", *arguments)
+    files = sorted(str(path) for path in ROOT.glob("tests/real/test_*_faults.py"))
+    become(VENV_PYTHON, "-m", "pytest", "-v", *(arguments or files))
 
 
 def samcast(arguments: Sequence[str]) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,15 +10,22 @@ import pytest
 from samcast.runtime.local_cluster import LocalCluster
 
 
+@contextmanager
+def running(cluster: LocalCluster) -> Iterator[None]:
+    """Its nodes run until the block is left."""
+    cluster.start_all()
+    try:
+        cluster.await_ready()
+        yield
+    finally:
+        for process in cluster.processes():
+            cluster.kill(process.plan.name, signal.SIGCONT)
+        cluster.stop_all()
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     made = LocalCluster(tmp_path / "cluster")
     made.make(3)
-    made.start_all()
-    try:
-        made.await_ready()
+    with running(made):
         yield made
-    finally:
-        for process in made.processes():
-            made.kill(process.plan.name, signal.SIGCONT)
-        made.stop_all()

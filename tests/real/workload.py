@@ -33,13 +33,14 @@ class Worker(threading.Thread):
         self.numbers: dict[int, int] = {}  # place -> number
         self.confirmed_at: list[float] = []
         self.problem: BaseException | None = None
-        self.began = threading.Event()  # something is confirmed
+        self.began = threading.Event()  # something is confirmed, or nothing ever will be
 
     def run(self) -> None:
         try:
             self._work()
         except Exception as error:  # noqa: BLE001 - told to whoever waits for this thread
             self.problem = error
+            self.began.set()
 
     def _work(self) -> None:
         with samcast.connect(self._address) as client:

@@ -18,7 +18,7 @@ from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
 from samcast.wire.session import NODE_MAX
 
 ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA}
-NODE_KEYS = {"id", "name", "host", "port", "roles", "folder", "uuid"}
+NODE_KEYS = {"id", "name", "host", "port", "listen", "roles", "folder", "uuid"}
 TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure"}
 SERVERS_MAX = 64
 
@@ -34,6 +34,15 @@ class NodePlan:
     roles: tuple[str, ...]
     folder: Path
     uuid: int  # of its first disk
+    listen: str = ""  # host:port, where that isn't what others dial
+
+    @property
+    def listens_on(self) -> tuple[str, int]:
+        """Where its own socket is."""
+        if not self.listen:
+            return self.host, self.port
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
 
     @property
     def role_bits(self) -> int:
@@ -147,7 +156,19 @@ class _Reader:
             roles=tuple(roles),
             folder=self._path.parent / str(table.get("folder", name)),
             uuid=self._number(table, "uuid", where, 1, 2**62),
+            listen=self._listen(table, where),
         )
+
+    def _listen(self, table: dict[str, Any], where: str) -> str:
+        if "listen" not in table:
+            return ""
+        value = table["listen"]
+        host, _, port = str(value).rpartition(":")
+        if not isinstance(value, str) or not host or not port.isdecimal():
+            raise self._error(f"{where}.listen", value, "host:port")
+        if not 1 <= int(port) <= 65535:
+            raise self._error(f"{where}.listen", value, "host:port with a port from 1 to 65535")
+        return value
 
     def _settings(self, table: Any) -> GroupSettings:
         if not isinstance(table, dict):
@@ -165,9 +186,10 @@ class _Reader:
 
     def _check_hosts(self, plan: ClusterPlan) -> None:
         for node in plan.nodes:
-            if not is_loopback(node.host) and not plan.is_insecure:
+            host, _ = node.listens_on
+            if not is_loopback(host) and not plan.is_insecure:
                 raise ConfigError(
-                    f"{self._path}: node {node.name} would listen on {node.host}, beyond this"
+                    f"{self._path}: node {node.name} would listen on {host}, beyond this"
                     " machine, where anybody could read and write; say `insecure = true` if that"
                     " network is only yours"
                 )
@@ -232,6 +254,7 @@ def write_cluster_file(plan: ClusterPlan) -> None:
             f'name = "{node.name}"',
             f'host = "{node.host}"',
             f"port = {node.port}",
+            *([f'listen = "{node.listen}"'] if node.listen else []),
             f"roles = [{roles}]",
             f'folder = "{node.folder.name}"',
             f"uuid = {node.uuid}  # of its first disk",

@@ -6,6 +6,7 @@ matters), so it can't take the node's memory.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -16,8 +17,20 @@ from samcast.wire.session import Refused, encode_session
 
 SLAB_BYTES = 256 * 1024
 WAITING_BYTES_MAX = 64 * 1024 * 1024  # beyond what the socket takes
+DEAD_S = 9  # without a sign of life from the other end's kernel
 
 OnFrame = Callable[["Connection", int, bytes], None]
+
+
+def notice_the_dead(end: socket.socket) -> None:
+    """A peer behind a cut cable is gone after seconds, not after the kernel's quarter of an
+    hour, so that a new connection is made as soon as the cable is whole again."""
+    if end.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, DEAD_S // 3)
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, DEAD_S // 3)
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * DEAD_S)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -44,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's transports are none of asyncio's classes, but do all that they do.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WAITING_BYTES_MAX)
+        notice_the_dead(self._transport.get_extra_info("socket"))
         if self.on_open is not None:
             self.on_open(self)
 

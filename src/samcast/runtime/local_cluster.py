@@ -44,6 +44,7 @@ class LocalCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self.launchers: dict[str, list[str]] = {}  # what runs a node in place of `samcast`
 
     # making
 
@@ -104,9 +105,9 @@ class LocalCluster:
         if pid:
             return pid
         with log_path(node).open("ab") as log:
+            launcher = self.launchers.get(name, [sys.executable, "-m", "samcast.cli.main"])
             child = subprocess.Popen(
-                [sys.executable, "-m", "samcast.cli.main", "node", "--config",
-                 str(self.folder / FILE), "--name", name],
+                [*launcher, "node", "--config", str(self.folder / FILE), "--name", name],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self._children[name] = child
@@ -172,7 +173,7 @@ class LocalCluster:
         doesn't."""
         limit = time.monotonic() + timeout_s
         for node in self.plan().nodes if not only else (self.plan().node(only),):
-            while not can_connect(node.host, node.port):
+            while not can_connect(*node.listens_on):
                 if not self.pid_of(node) or time.monotonic() > limit:
                     raise SamcastError(
                         f"node {node.name} doesn't answer; the end of its log:\n{log_end(node)}"

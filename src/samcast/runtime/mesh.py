@@ -6,6 +6,7 @@ roles repeat what matters, so a frame for somebody who isn't connected is droppe
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -49,6 +50,7 @@ from samcast.wire.session import (
 )
 
 REDIAL_S = (0.05, 1.0)
+DIAL_S = 2.0
 HELLO_S = 5.0
 CLIENTS_MAX = 10_000
 # What a client may say to roles; anything else is not its business.
@@ -97,11 +99,12 @@ class Mesh:
     async def start(self) -> None:
         """Listen, and dial the nodes whose id is lower; the others dial us."""
         loop = asyncio.get_running_loop()
+        host, port = self._node.listens_on
         try:
-            self._server = await loop.create_server(self._accept, self._node.host, self._node.port)
+            self._server = await loop.create_server(self._accept, host, port)
         except OSError as error:
             raise ConfigError(
-                f"can't listen on {self._node.host}:{self._node.port}: {error.strerror}; choose"
+                f"can't listen on {host}:{port}: {error.strerror}; choose"
                 " another port, or stop what uses it"
             ) from error
         for peer in self._plan.nodes:
@@ -134,28 +137,39 @@ class Mesh:
         await asyncio.sleep(0)
 
     async def _keep_dialed(self, peer: NodePlan) -> None:
-        loop = asyncio.get_running_loop()
         wait_s = REDIAL_S[0]
         while True:
-            lost = asyncio.Event()
-
-            def on_lost(connection: Connection, lost: asyncio.Event = lost) -> None:
-                self._on_lost(connection)
-                lost.set()
-
-            def make(on_lost: Callable[[Connection], None] = on_lost) -> Connection:
-                connection = Connection(self._on_frame, on_lost)
-                connection.on_open = self._greet
-                connection.is_dialed = True
-                return connection
-
-            try:
-                await loop.create_connection(make, peer.host, peer.port)
-                wait_s = REDIAL_S[0]
-                await lost.wait()
-            except OSError:
-                wait_s = min(2 * wait_s, REDIAL_S[1])
+            was_connected = await self._dial(peer)
+            wait_s = REDIAL_S[0] if was_connected else min(2 * wait_s, REDIAL_S[1])
             await asyncio.sleep(wait_s)
+
+    async def _dial(self, peer: NodePlan) -> bool:
+        """Connect, and wait until that is over; whether it ever was a connection to the peer."""
+        lost = asyncio.Event()
+
+        def on_lost(connection: Connection) -> None:
+            self._on_lost(connection)
+            lost.set()
+
+        connection = Connection(self._on_frame, on_lost)
+        connection.on_open = self._greet
+        connection.is_dialed = True
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(DIAL_S):  # The kernel alone would try for minutes.
+                await loop.create_connection(lambda: connection, peer.host, peer.port)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HELLO_S):
+                    await lost.wait()
+            if not connection.id:
+                connection.abort()
+            await lost.wait()
+        except OSError:  # also a time-out
+            pass
+        finally:
+            if not connection.id:
+                connection.abort()
+        return connection.id != 0
 
     def _greet(self, connection: Connection) -> None:
         facts, digest = self._plan.facts(), self._plan.digest()
