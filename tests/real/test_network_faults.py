@@ -35,7 +35,7 @@ def judged_under(weather: Weather, sky: Sky) -> None:
     judged(weather.cluster, strike)
 
 
-@pytest.mark.req("GRP-05", "GRP-06")
+@pytest.mark.req("GRP-27")
 @pytest.mark.parametrize("loss", [0.02, 0.3])
 def test_01_frames_are_lost_on_all_links(weather: Weather, loss: float) -> None:
     judged_under(weather, Sky(loss=loss))
@@ -52,10 +52,12 @@ def test_02_everything_is_lost_for_a_while(weather: Weather) -> None:
     assert weather.lost
 
 
+@pytest.mark.req("GRP-27")
 def test_03_every_frame_comes_several_times(weather: Weather) -> None:
     judged_under(weather, Sky(doubled=1.0))
 
 
+@pytest.mark.req("GRP-27")
 def test_04_frames_overtake_each_other(weather: Weather) -> None:
     judged_under(weather, Sky(delayed=0.3, delay_s=min(10.0, SECONDS / 2)))
     assert weather.delayed
@@ -75,6 +77,7 @@ def test_05_frames_of_long_ago_come_again_after_fail_overs(weather: Weather) -> 
     assert weather.replayed
 
 
+@pytest.mark.req("GRP-21")
 def test_06_the_sequencer_is_cut_off(weather: Weather) -> None:
     cluster = weather.cluster
 

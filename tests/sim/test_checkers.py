@@ -14,6 +14,7 @@ from samcast.sim.checkers import (
     Facts,
     Fencing,
     Monotone,
+    Names,
     Order,
     Soundness,
     Transactions,
@@ -25,7 +26,10 @@ from samcast.wire.order import (
     ROLE_DATA,
     Configuration,
     DecisionEntry,
+    GroupRemovedEntry,
+    OpenEntry,
     Part,
+    SenderRemovedEntry,
     Server,
     StageRef,
 )
@@ -106,9 +110,9 @@ def test_what_too_few_accepted_is_not_committed(facts: Facts) -> None:
 
 
 def test_copies_on_disks_that_are_not_listed_do_not_count(facts: Facts) -> None:
-    facts.payloads[(KEY, b"d")] = {101: None, 102: None}
+    facts.payloads[(KEY, b"d")] = {101: True, 102: True}
     Copies(facts).on_numbered(KEY, b"d", CONFIGURATION)
-    facts.payloads[(KEY, b"d")] = {101: None, 999: None}
+    facts.payloads[(KEY, b"d")] = {101: True, 999: True}
     broken("K", lambda: Copies(facts).on_numbered(KEY, b"d", CONFIGURATION))
 
 
@@ -167,9 +171,22 @@ def test_a_member_that_stops_within_a_transaction_breaks_atomicity(facts: Facts)
 
 
 def test_giving_up_what_is_numbered_breaks_collection(facts: Facts) -> None:
-    Collection(facts).on_dropped("d", KEY)
-    facts.number_of_run[KEY] = 1
-    broken("G", lambda: Collection(facts).on_dropped("d", KEY))
+    Collection(facts).on_dropped("d", KEY, [b"d"])
+    facts.digest_of_run[KEY] = b"d"
+    Collection(facts).on_dropped("d", KEY, [b"of another"])
+    broken("G", lambda: Collection(facts).on_dropped("d", KEY, [b"of another", b"d"]))
+
+
+def test_a_false_word_about_a_name_is_found() -> None:
+    names = Names()
+    names.on_committed(OpenEntry(1, b"n", 1, 0, 0, 70))
+    broken("N", lambda: names.on_removed("p", 1, b"n"))
+    broken("N", lambda: names.on_fenced("p", 1, b"n", 1, 70))
+    names.on_fenced("q", 1, b"n", 1, 71)
+    names.on_committed(SenderRemovedEntry(1, b"n"))
+    names.on_removed("p", 1, b"n")
+    names.on_committed(GroupRemovedEntry(2))
+    names.on_removed("p", 2, b"n")
 
 
 def test_more_than_the_limit_breaks_the_bound() -> None:

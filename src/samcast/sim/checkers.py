@@ -40,6 +40,7 @@ class Facts:
         self.hashes: list[bytes] = []
         self.heads: dict[int, int] = {}
         self.number_of_run: dict[BatchKey, int] = {}
+        self.digest_of_run: dict[BatchKey, bytes] = {}
         self.sent: dict[bytes, Identity] = {}  # body -> identity
         self.given_up: dict[Identity, None] = {}  # the sender was told that nobody can know
         self.body_at: dict[tuple[int, int], bytes] = {}  # (group, number) -> body
@@ -48,7 +49,7 @@ class Facts:
         self.confirmed_bodies: dict[bytes, Identity] = {}  # the very bytes that were confirmed
         self.accepted: dict[Epoch, dict[int, int]] = {}  # epoch -> uuid -> index
         self.promised: dict[int, Epoch] = {}  # uuid -> highest epoch promised to anybody
-        self.payloads: dict[tuple[BatchKey, bytes], dict[int, None]] = {}  # on which disks (uuid)
+        self.payloads: dict[tuple[BatchKey, bytes], dict[int, bool]] = {}  # on which disks (uuid)
         self.snapshots: dict[int, bytes] = {}
         self.transactions: dict[Identity, int] = {}  # how many messages belong to it
         self.inside: dict[tuple[int, int], None] = {}  # (group, number) behind a share's first
@@ -284,13 +285,16 @@ class Transactions:
 
 
 class Collection:
-    """G: nothing is given up that was numbered."""
+    """G: nothing is given up that was numbered.
+
+    What somebody who reused an id sent under the same key, but with other bytes, may go.
+    """
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
 
-    def on_dropped(self, who: str, key: BatchKey) -> None:
-        if key in self._facts.number_of_run:
+    def on_dropped(self, who: str, key: BatchKey, digests: list[bytes]) -> None:
+        if self._facts.digest_of_run.get(key) in digests:
             raise Violation("G", f"{who} dropped {key}, which is committed")
 
 

@@ -135,6 +135,7 @@ class Judge:
         for key, number, count, digest in numbered_of(entry):
             self.order.on_numbered(key[0], number, count)
             self.uniqueness.on_numbered(key, number)
+            facts.digest_of_run.setdefault(key, digest)
             self.copies.on_numbered(key, digest, facts.configuration)
             self.runs_committed += 1
         self.transactions.on_decided(entry)
@@ -186,7 +187,7 @@ class Judge:
             self._hold(process.disk.uuid, effect.key, effect.digest)
 
     def _hold(self, uuid: int, key: tuple[int, bytes, int, int, int], digest: bytes) -> None:
-        self.facts.payloads.setdefault((key, digest), {})[uuid] = None
+        self.facts.payloads.setdefault((key, digest), {})[uuid] = True
 
     def on_start(self, process: Process, recovery: DataRecovery | None) -> None:
         """A server begins a life with what its disk gave back."""
@@ -198,10 +199,12 @@ class Judge:
     def on_dropped(self, process: Process, effect: DropBatch) -> None:
         """A data server gave a payload up of its own will."""
         assert process.disk is not None
-        self.collection.on_dropped(process.name, effect.key)
-        for (key, _), disks in self.facts.payloads.items():
-            if key == effect.key:
-                disks.pop(process.disk.uuid, None)
+        storing = self._storing.get(process.node, [])
+        held = [store.digest for _, store in storing if store.key == effect.key]
+        for (key, digest), disks in self.facts.payloads.items():
+            if key == effect.key and disks.pop(process.disk.uuid, False):
+                held.append(digest)
+        self.collection.on_dropped(process.name, effect.key, held)
 
     # clients
 
