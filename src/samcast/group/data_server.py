@@ -266,7 +266,8 @@ class DataServer:
     def _write(self, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
         token = self.next_token()
         self._writing.append((token, key))
-        out.append(StoreBatch(token, key, batch.digest, encode_batch(batch)))
+        payload = encode_batch(batch)
+        out.append(StoreBatch(token, key, batch.count, batch.birth, batch.digest, payload))
 
     def store_numbered(
         self, key: BatchKey, batch: Batch, number_first: int, out: list[Effect]

@@ -16,7 +16,7 @@ from samcast.wire.records import (
     decode_super,
     decode_vote,
 )
-from samcast.wire.segment import read_record, record_bytes, scan_segment
+from samcast.wire.segment import SegmentScan, read_record, record_bytes, scan_segment
 from samcast.wire.twin import TwinState, decode_twin
 
 KIND_BATCH = 1
@@ -71,6 +71,45 @@ def recover_order(
     return OrderRecovery(uuid, vote, records, is_rotten, snapshots), writer, scan.verdict
 
 
+class Listed(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A payload in a data segment."""
+
+    key: BatchKey
+    count: int
+    birth: int
+    digest: bytes
+    offset: int
+    length: int  # of the whole record
+
+
+class Listing(msgspec.Struct, array_like=True):
+    """What a data segment holds, as its footer says or as a scan finds."""
+
+    batches: list[Listed] = []
+    marks: list[tuple[BatchKey, int]] = []
+
+
+def list_segment(generation: int, image: bytes) -> tuple[Listing, SegmentScan]:
+    """Look at every record of a segment."""
+    scan = scan_segment(image, generation)
+    listing = Listing()
+    for found in scan.found:
+        body = image[found.body_offset : found.body_offset + found.length]
+        if found.kind == KIND_MARKS:
+            listing.marks += [(mark[:5], mark[5]) for mark in decode_mark(body).marks]
+            continue
+        try:
+            batch = decode_batch(body)
+        except WireError:
+            continue
+        key = (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
+        length = record_bytes(found.length)
+        listing.batches.append(
+            Listed(key, batch.count, batch.birth, batch.digest, found.offset, length)
+        )
+    return listing, scan
+
+
 class DataScan:
     """Gathers what the data segments hold, one segment after the other, oldest first."""
 
@@ -79,25 +118,14 @@ class DataScan:
         self._batches: dict[BatchKey, FoundBatch] = {}
         self._marks: list[tuple[BatchKey, int]] = []
         self.places: dict[BatchKey, Place] = {}
-        self.is_damaged = False
 
-    def add(self, generation: int, image: bytes) -> int:
-        """One segment; where its last sound record ends."""
-        scan = scan_segment(image, generation)
-        self.is_damaged = self.is_damaged or bool(scan.damaged)
-        for found in scan.found:
-            body = image[found.body_offset : found.body_offset + found.length]
-            if found.kind == KIND_MARKS:
-                self._marks += [(mark[:5], mark[5]) for mark in decode_mark(body).marks]
-                continue
-            try:
-                batch = decode_batch(body)
-            except WireError:
-                continue
-            key = (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
-            self._batches[key] = FoundBatch(key, batch.count, batch.birth, batch.digest)
-            self.places[key] = (generation, found.offset, record_bytes(found.length))
-        return scan.end
+    def add(self, generation: int, listing: Listing) -> None:
+        """One segment."""
+        self._marks += listing.marks
+        for listed in listing.batches:
+            key = listed.key
+            self._batches[key] = FoundBatch(key, listed.count, listed.birth, listed.digest)
+            self.places[key] = (generation, listed.offset, listed.length)
 
     def recovery(self) -> DataRecovery:
         """All of it."""

@@ -52,6 +52,8 @@ class StoreBatch(Store, frozen=True, gc=False):
     """Append a payload to the data segments."""
 
     key: BatchKey
+    count: int
+    birth: int
     digest: bytes
     payload: bytes
 

@@ -1,7 +1,7 @@
 """Payloads on disk: data segments that only grow, one thread that syncs them, reads by place.
 
-A segment is a file of its own generation. A start scans them all; each start begins another one,
-so that what a crash left behind is never written over.
+A segment is a file of its own generation; each start begins another one, so that what a crash left
+behind is never written over. A full one is sealed with a footer and never touched again.
 """
 
 import asyncio
@@ -10,11 +10,12 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from pathlib import Path
 
-from samcast.group.recovery import KIND_BATCH, KIND_MARKS, DataScan, Place
+from samcast.group.recovery import KIND_BATCH, KIND_MARKS, DataScan, Listed, Listing, Place
 from samcast.group.storage import BatchKey, DataRecovery, StoreBatch, StoreMarks
 from samcast.machine.ports import Store
-from samcast.runtime.folder import sync_folder
+from samcast.runtime.data_segments import begin_segment, footer_of, read_listing, segments_in
 from samcast.runtime.sync_thread import Chunk, SyncThread
+from samcast.wire.records import decode_mark
 from samcast.wire.segment import encode_record, read_record
 
 SEGMENT_BYTES = 128 * 1024 * 1024
@@ -24,12 +25,14 @@ LAZY_S = 0.02
 class DataStore:
     """The data device of one node."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._folder = folder
         self._folder.mkdir(exist_ok=True)
+        self._segment_bytes = segment_bytes
         self._fds: dict[int, int] = {}
         self._generation = 0
         self._at = 0
+        self._listing = Listing()  # of the segment that is being written
         self._places: dict[BatchKey, Place] = {}
         self._unsynced: dict[BatchKey, tuple[int, bytes]] = {}  # not yet readable: token, payload
         self._thread: SyncThread | None = None
@@ -42,11 +45,13 @@ class DataStore:
     def recover(self, uuid: int) -> DataRecovery:
         """What the segments hold."""
         scan = DataScan(uuid)
-        for path in sorted(self._folder.glob("segment-*")):
-            generation = int(path.name.removeprefix("segment-"))
-            scan.add(generation, path.read_bytes())
-            self._fds[generation] = os.open(path, os.O_RDONLY)
+        for generation, path in segments_in(self._folder):
             self._generation = generation
+            if not path.stat().st_size:  # A life in which nothing was stored.
+                path.unlink()
+                continue
+            fd = self._fds[generation] = os.open(path, os.O_RDWR)
+            scan.add(generation, read_listing(fd, generation))
         self._places = scan.places
         return scan.recovery()
 
@@ -70,6 +75,8 @@ class DataStore:
 
     def close(self) -> None:
         """Finish what waits."""
+        if self._at:
+            self._seal()
         self._write_lazy()
         if self._thread is not None:
             self._thread.close()
@@ -80,11 +87,15 @@ class DataStore:
     def _begin_segment(self) -> None:
         self._generation += 1
         self._at = 0
-        path = self._folder / f"segment-{self._generation:010d}"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o640)
-        os.fsync(fd)
-        sync_folder(self._folder)
-        self._fds[self._generation] = fd
+        self._listing = Listing()
+        self._fds[self._generation] = begin_segment(self._folder, self._generation)
+
+    def _seal(self) -> None:
+        """Nothing more comes into this segment. Whether its footer is there matters to nobody, so
+        nobody waits for it."""
+        footer = footer_of(self._listing, self._generation, self._at)
+        self._lazy.append((self._fds[self._generation], self._at, footer))
+        self._at += len(footer)
 
     # storing
 
@@ -96,24 +107,32 @@ class DataStore:
     def store(self, effect: Store) -> None:
         """Take a store effect; it is answered when it and all before it are durable."""
         assert self._thread is not None
+        if self._at >= self._segment_bytes:
+            self._seal()
+            self._begin_segment()
         if type(effect) is StoreBatch:
-            kind, body = KIND_BATCH, effect.payload
-            self._unsynced[effect.key] = (effect.token, body)
+            record = self._record(KIND_BATCH, effect.payload)
+            key = effect.key
+            self._unsynced[key] = (effect.token, effect.payload)
+            self._places[key] = (self._generation, self._at, len(record))
+            self._listing.batches.append(
+                Listed(key, effect.count, effect.birth, effect.digest, self._at, len(record))
+            )
         else:
             assert type(effect) is StoreMarks
-            kind, body = KIND_MARKS, effect.record
-        if self._at >= SEGMENT_BYTES:
-            self._begin_segment()
-        record = encode_record(kind, body, generation=self._generation, offset=self._at)
+            record = self._record(KIND_MARKS, effect.record)
+            self._listing.marks += [(m[:5], m[5]) for m in decode_mark(effect.record).marks]
         self._lazy.append((self._fds[self._generation], self._at, record))
         self._lazy_token = effect.token
+        self._at += len(record)
+        self.bytes_written += len(record)
         if type(effect) is StoreBatch:
-            self._places[effect.key] = (self._generation, self._at, len(record))
             self._write_lazy()
         elif self._lazy_timer is None:  # Nobody waits for a mark: it goes with what comes next.
             self._lazy_timer = self._loop.call_later(LAZY_S, self._write_lazy)
-        self._at += len(record)
-        self.bytes_written += len(record)
+
+    def _record(self, kind: int, body: bytes) -> bytes:
+        return encode_record(kind, body, generation=self._generation, offset=self._at)
 
     def _write_lazy(self) -> None:
         if self._lazy_timer is not None:
@@ -123,6 +142,8 @@ class DataStore:
             chunks, self._lazy = self._lazy, []
             self._thread.put(self._lazy_token, chunks)
 
+    # reading
+
     def read(self, key: BatchKey) -> bytes | None:
         """A payload as stored, verified; None if it is gone or rotten."""
         unsynced = self._unsynced.get(key)
@@ -131,13 +152,28 @@ class DataStore:
         place = self._places.get(key)
         if place is None:
             return None
-        generation, offset, length = place
-        image = os.pread(self._fds[generation], length, offset)
-        found = read_record(image, generation=generation, offset=offset)
-        if found is None:
+        payload = self.read_at(place)
+        if payload is None:
             del self._places[key]
+        return payload
+
+    def read_at(self, place: Place) -> bytes | None:
+        """The payload at a place, verified. Any thread may call it."""
+        generation, offset, length = place
+        fd = self._fds.get(generation)
+        if fd is None:
             return None
-        return found[1]
+        image = os.pread(fd, length, offset)
+        found = read_record(image, generation=generation, offset=offset)
+        return found[1] if found is not None else None
+
+    def stored_keys(self) -> list[BatchKey]:
+        """All that is stored, or on its way there."""
+        return list(self._places)
+
+    def place_of(self, key: BatchKey) -> Place | None:
+        """Where a payload can be read back from; None while it isn't durable, or if it is gone."""
+        return None if key in self._unsynced else self._places.get(key)
 
     def forget(self, key: BatchKey) -> None:
         """A payload was given up."""

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import traceback
+from asyncio import create_task
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from samcast.errors import DiskError
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.storage import (
+    BatchKey,
     DropBatch,
     Filled,
     Freed,
@@ -32,14 +34,15 @@ from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_
 from samcast.runtime.host import Host
 from samcast.runtime.mesh import Mesh
 from samcast.runtime.order_store import OrderStore
+from samcast.runtime.scrub import Scrub
 from samcast.wire.group import Repair
 from samcast.wire.order import Configuration
 from samcast.wire.records import SuperRecord
 
 ROOM_CHECK_S = 1.0
-ROOM_RESERVED_BYTES = (
-    64 * 1024 * 1024
-)  # for votes and the order, when payloads have filled the disk
+# For votes and the order, when payloads have filled the disk.
+ROOM_RESERVED_BYTES = 64 * 1024 * 1024
+ROOM_UNCHECKED_BYTES = 4 * 1024 * 1024  # written before we look again; others write here too
 EXIT_DISK = 3
 EXIT_BUG = 4
 
@@ -73,6 +76,8 @@ class Node:
         self._stopped = asyncio.Event()
         self._exit_code = 0
         self._is_full = False
+        self._unchecked_bytes = 0
+        self._scrub: Scrub | None = None
         self._started_at = time.monotonic()
 
     # life
@@ -85,11 +90,16 @@ class Node:
         self._open_disks()
         self._start_roles()
         await self._mesh.start()
-        watching = asyncio.create_task(self._watch_room())
+        assert self._data is not None
+        self._scrub = Scrub(self._data, self._on_rotted)
+        watching = [create_task(self._watch_room()), create_task(self._scrub.run())]
+        for task in watching:
+            task.add_done_callback(self._on_task_done)
         try:
             await self._stopped.wait()
         finally:
-            watching.cancel()
+            for task in watching:
+                task.cancel()
             self._host.stop()
             await self._mesh.stop()
             self._close_disks()
@@ -171,17 +181,31 @@ class Node:
         say("this is a bug of Samcast; the node stops, and starts again from its disk")
         os._exit(EXIT_BUG)
 
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """What runs beside the roles ends only when the node does."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_bug(error)
+
     async def _watch_room(self) -> None:
-        """A full disk takes no payloads, but goes on voting from what is reserved."""
         while True:
-            free = shutil.disk_usage(self._folder).free
-            is_full = free < ROOM_RESERVED_BYTES * (1.5 if self._is_full else 1)
-            if is_full != self._is_full and self._data_at >= 0:
-                self._is_full = is_full
-                self._host.post(self._data_at, Filled() if is_full else Freed())
-                say(f"the disk has {free >> 20} MiB left: payloads are "
-                    f"{'refused' if is_full else 'taken again'}")  # fmt: skip
+            self._check_room()
             await asyncio.sleep(ROOM_CHECK_S)
+
+    def _check_room(self) -> None:
+        """A full disk takes no payloads, but goes on voting from what is reserved."""
+        self._unchecked_bytes = 0
+        free = shutil.disk_usage(self._folder).free
+        is_full = free < ROOM_RESERVED_BYTES * (1.5 if self._is_full else 1)
+        if is_full != self._is_full and self._data_at >= 0:
+            self._is_full = is_full
+            self._host.post(self._data_at, Filled() if is_full else Freed())
+            say(f"the disk has {free >> 20} MiB left: payloads are "
+                f"{'refused' if is_full else 'taken again'}")  # fmt: skip
+
+    def _on_rotted(self, key: BatchKey) -> None:
+        say(f"a payload of group {key[0]} has rotted on the disk; another node's copy replaces it")
+        self._host.post(self._data_at, Rotted(key))
 
     # effects
 
@@ -191,6 +215,10 @@ class Node:
             store = self._data if is_data else self._order
             assert store is not None
             store.store(effect)
+            if type(effect) is StoreBatch:
+                self._unchecked_bytes += len(effect.payload)
+                if self._unchecked_bytes > ROOM_UNCHECKED_BYTES:
+                    self._check_room()
         elif type(effect) is SendStored:
             self._send_stored(at, effect)
         elif type(effect) is DropBatch:
@@ -203,7 +231,7 @@ class Node:
         for number, key in effect.batches:
             payload = self._data.read(key)
             if payload is None:
-                self._host.post(at, Rotted(key))
+                self._on_rotted(key)
                 continue
             if found and sum(len(p) for _, p in found) + len(payload) > REPAIR_BYTES_MAX:
                 self._mesh.send(effect.to, Repair(tuple(found)))
@@ -265,6 +293,12 @@ class Node:
                 "waiting": len(data.unnumbered),
                 "streams": len(data.streams),
             }
+            if self._scrub is not None:
+                said["scrub"] = {
+                    "rounds": self._scrub.rounds,
+                    "payloads": self._scrub.payloads,
+                    "rotten": self._scrub.rotten,
+                }
         return msgspec.json.encode(said)
 
 

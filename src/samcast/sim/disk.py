@@ -11,6 +11,7 @@ from samcast.group.recovery import (
     KIND_SNAPSHOT,
     DataScan,
     Place,
+    list_segment,
     read_snapshots,
     read_super,
     read_vote,
@@ -334,9 +335,11 @@ class Disk:
 
     def _recover_data(self) -> DataRecovery:
         scan = DataScan(self.uuid)
+        self.is_data_damaged = False
         for (kind, boot), content in sorted(self.data.files.items()):
             if kind == "data":
-                scan.add(boot, bytes(content))
+                listing, segment = list_segment(boot, bytes(content))
+                scan.add(boot, listing)
+                self.is_data_damaged = self.is_data_damaged or bool(segment.damaged)
         self._places.update(scan.places)
-        self.is_data_damaged = scan.is_damaged
         return scan.recovery()

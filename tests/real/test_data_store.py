@@ -1,0 +1,158 @@
+"""Data segments as files: sealed, scanned, torn, rotten, and looked over by the scrub."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from samcast.group.storage import BatchKey, DataRecovery, StoreBatch, StoreMarks
+from samcast.runtime.data_segments import segments_in
+from samcast.runtime.data_store import DataStore
+from samcast.runtime.folder import write_durably
+from samcast.runtime.scrub import Scrub
+from samcast.wire.batch import Batch, columns_from_cells, encode_batch, make_batch
+from samcast.wire.records import MarkRecord, encode_record
+
+UUID = 7
+SMALL = 4096
+
+
+def batch(counter: int) -> Batch:
+    return make_batch(
+        group=1, sender=bytes(16), incarnation=1, counter_first=counter, count=1, birth=counter,
+        confirmed_below=1, seen=0, sent_ms=0, configuration=1, stage=0,
+        columns=columns_from_cells([b"%d" % counter * 100]),
+    )  # fmt: skip
+
+
+def key(counter: int) -> BatchKey:
+    return (1, bytes(16), 1, counter, 0)
+
+
+def store_of(counter: int) -> StoreBatch:
+    made = batch(counter)
+    return StoreBatch(counter, key(counter), 1, counter, made.digest, encode_batch(made))
+
+
+async def written(folder: Path, counters: range, *, is_clean: bool = True) -> None:
+    """A life that stores these, and marks each with its number."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    last = counters[-1] + 1
+
+    def on_synced(token: int) -> None:
+        if token >= last and not done.done():
+            done.set_result(None)
+
+    store = DataStore(folder, SMALL)
+    store.recover(UUID)
+    store.start(loop, on_synced, done.set_exception)
+    for counter in counters:
+        store.store(store_of(counter))
+    marks = tuple((*key(counter), counter) for counter in counters)
+    store.store(StoreMarks(last, encode_record(MarkRecord(marks, last))))
+    await done
+    if is_clean:
+        store.close()
+
+
+async def found(folder: Path) -> tuple[DataStore, DataRecovery]:
+    store = DataStore(folder, SMALL)
+    return store, store.recover(UUID)
+
+
+def run(folder: Path, check: Callable[[DataStore, DataRecovery], None]) -> None:
+    async def main() -> None:
+        store, recovery = await found(folder)
+        check(store, recovery)
+        store.close()
+
+    asyncio.run(main())
+
+
+def holds(count: int) -> Callable[[DataStore, DataRecovery], None]:
+    def check(store: DataStore, recovery: DataRecovery) -> None:
+        assert [b.key for b in recovery.batches] == [key(i) for i in range(1, count + 1)]
+        assert [(b.count, b.birth) for b in recovery.batches] == [
+            (1, i) for i in range(1, count + 1)
+        ]
+        assert dict(recovery.marks) == {key(i): i for i in range(1, count + 1)}
+        for i in range(1, count + 1):
+            assert store.read(key(i)) == encode_batch(batch(i))
+
+    return check
+
+
+def test_everything_is_there_after_a_clean_end_and_after_a_crash(tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path, range(1, 40)))
+    run(tmp_path, holds(39))
+    asyncio.run(written(tmp_path, range(40, 60), is_clean=False))
+    run(tmp_path, holds(59))  # by a scan, which seals
+    run(tmp_path, holds(59))
+    assert len(segments_in(tmp_path)) > 3
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_sealed_segment_is_not_scanned(tmp_path: Path, is_clean: bool) -> None:
+    asyncio.run(written(tmp_path, range(1, 6), is_clean=is_clean))
+    run(tmp_path, lambda store, recovery: None)
+    path = segments_in(tmp_path)[0][1]
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1  # A scan would find the first payload damaged, and leave it out.
+    path.write_bytes(data)
+
+    def check(store: DataStore, recovery: DataRecovery) -> None:
+        assert len(recovery.batches) == 5
+        assert store.read(key(1)) is None
+        assert store.read(key(2)) is not None
+
+    run(tmp_path, check)
+
+
+def test_a_torn_end_is_kept_and_what_is_before_it_found(tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path, range(1, 6), is_clean=False))
+    path = [p for _, p in segments_in(tmp_path) if p.stat().st_size][-1]
+    with path.open("ab") as file:
+        file.write(b"SCD1 a record that never came to its end")
+    run(tmp_path, holds(5))
+    assert b"never came to its end" in path.read_bytes()
+    run(tmp_path, holds(5))
+
+
+def test_a_footer_that_is_damaged_means_scan(tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path, range(1, 6)))
+    path = [p for _, p in segments_in(tmp_path) if p.stat().st_size][-1]
+    data = bytearray(path.read_bytes())
+    data[-30] ^= 1
+    path.write_bytes(data)
+    run(tmp_path, holds(5))
+
+
+def test_the_scrub_finds_rot_and_reads_all_else(tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path, range(1, 6)))
+    path = segments_in(tmp_path)[0][1]
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+
+    async def main() -> None:
+        store, _ = await found(tmp_path)
+        rotten: list[BatchKey] = []
+        scrub = Scrub(store, rotten.append, bytes_per_s=10**9)
+        await scrub.look_at_all()
+        await scrub.look_at_all()
+        assert (rotten, scrub.payloads, scrub.rounds) == ([key(1)], 9, 2)
+        store.close()
+
+    asyncio.run(main())
+
+
+def test_a_file_is_put_in_place_whole_though_writes_are_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data)[:3]))
+    write_durably(tmp_path / "file", b"0123456789")
+    assert (tmp_path / "file").read_bytes() == b"0123456789"
