@@ -41,7 +41,8 @@ LAYERS: dict[str, set[str]] = {
     "client": BELOW_CLIENT,
     "pipeline": BELOW_CLIENT | {"client"},
     "console": BELOW_CLIENT | {"client"},
-    "cli": BELOW_CLIENT | {"client", "sim"},
+    "bench": BELOW_CLIENT | {"client"},
+    "cli": BELOW_CLIENT | {"bench", "client", "sim"},
     "testing": BELOW_CLIENT | {"client", "sim"},
     "sim": ORDERING,
 }

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 
 import samcast
 from samcast.client.blocking import Client
+from samcast.client.leading import sequencer_of
 from samcast.errors import ConfigError, FencedError, NotConnectedError
 from samcast.runtime.local_cluster import LocalCluster
-from tests.real.workload import sequencer_of
+from tests.real.conftest import running
 
 WAIT_S = 30.0
 
@@ -282,3 +284,18 @@ def test_a_pipe_that_is_closed_early_ends_the_command_without_a_word(cluster: Lo
         reading.stdout.close()
         assert reading.stderr.read() == b""
         assert reading.wait(WAIT_S) in (0, 1)
+
+
+def test_clients_of_the_same_machine_may_use_a_unix_socket(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as short:  # The test's own folder has too long a name.
+        cluster = LocalCluster(Path(short))
+        plan = cluster.make(3)
+        assert all(node.socket for node in plan.nodes)
+        with running(cluster), samcast.connect(f"unix:{plan.nodes[1].socket}") as client:
+            assert client.status()["name"] == "n2"
+            assert client.group("orders").send(b"x").number(WAIT_S) == 1
+            cluster.kill("n2")  # It knows the others by what it was told.
+            assert client.group("orders").send(b"y").number(WAIT_S) == 2
+        assert list(Path(short).glob("n[13].sock")) == []
+    with pytest.raises(NotConnectedError, match=r"unix:.*gone\.sock"):
+        samcast.connect(f"unix:{tmp_path}/gone.sock")

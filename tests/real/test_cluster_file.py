@@ -33,9 +33,16 @@ WRONG = [
     ("k_data = 2", "k_data = 4", "k_data is 4"),
     ('name = "n1"', 'name = ""', "node 1.name is ''; it must be 1 to 200 characters"),
     ('name = "n2"', 'name = "n1"', "something that no other node has"),
-    ("id = 2", "id = 1", "something that no other node has"),
-    ("id = 2", "id = 99999", "a number, 1 to 65535"),
+    ("\nid = 2\n", "\nid = 1\n", "something that no other node has"),
+    ("\nid = 2\n", "\nid = 99999\n", "a number, 1 to 65535"),
     ('host = "127.0.0.1"', 'host = "0.0.0.0"', "beyond this machine"),
+    (
+        'name = "n1"',
+        'name = "n1"\nlisten = "here"',
+        "node 1.listen is 'here'; it must be host:port",
+    ),
+    ('name = "n1"', 'name = "n1"\nlisten = "127.0.0.1:0"', "a port from 1 to 65535"),
+    ('name = "n1"', 'name = "n1"\nlisten = "0.0.0.0:7000"', "beyond this machine"),
     ('roles = ["commit", "data"]', 'roles = ["king"]', "a list of commit, data"),
     ('roles = ["commit", "data"]', "roles = []", "a list of commit, data"),
     ("retry_ms = 50", "retry_ms = -1", "it must be at least 1"),
@@ -59,6 +66,16 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
     assert told in str(caught.value)
     assert str(good) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_socket_s_path_has_a_limit(good: Path) -> None:
+    text = good.read_text()
+    for line in text.splitlines():
+        if line.startswith("socket"):
+            text = text.replace(line + "\n", "")
+    good.write_text(text.replace('name = "n1"', f'name = "n1"\nsocket = "{"x" * 100}"'))
+    with pytest.raises(ConfigError, match=r"node 1\.socket is .*at most 100 characters"):
+        read_cluster_file(good)
 
 
 def test_beyond_this_machine_must_be_said(good: Path) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import samcast
+from samcast.client.leading import sequencer_of
 from samcast.runtime.local_cluster import LocalCluster, log_end
 from tests.real.bad_disk import launcher
 from tests.real.conftest import running
 from tests.real.striking import NODES, SECONDS, every, judged, pause, restart
-from tests.real.workload import sequencer_of
 
 
 class BadDisks:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from samcast.client.leading import sequencer_of
 from samcast.group.settings import GroupSettings
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.conftest import running
 from tests.real.relay import Relay
 from tests.real.striking import SECONDS, every, judged, pause
 from tests.real.weather import CLIENTS, Sky, Weather
-from tests.real.workload import check_history, sequencer_of, working
+from tests.real.workload import check_history, working
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import samcast
+from samcast.client.leading import sequencer_of
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.striking import NODES, SECONDS, every, judged, pause, restart
-from tests.real.workload import sequencer_of
 
 
 @pytest.mark.req("GRP-14", "GRP-21", "GRP-22")

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import samcast
 from samcast.client.outbox import Receipt
-from samcast.errors import SamcastError
 from samcast.runtime.local_cluster import LocalCluster
 
 GROUP = "work"
@@ -125,19 +124,3 @@ def longest_gap_s(staff: list[Worker], since: float, until: float) -> float:
     times = sorted(at for worker in staff for at in worker.confirmed_at if since <= at <= until)
     points = [since, *times, until]
     return max(b - a for a, b in pairwise(points))
-
-
-def sequencer_of(cluster: LocalCluster, within_s: float = 10.0) -> str:
-    """Who leads."""
-    limit = time.monotonic() + within_s
-    while time.monotonic() < limit:
-        for process in cluster.processes():
-            if not process.pid:
-                continue
-            try:
-                with samcast.connect(f"{process.plan.host}:{process.plan.port}") as client:
-                    if client.status()["sequencing"]:
-                        return process.plan.name
-            except (SamcastError, TimeoutError):
-                continue
-    raise AssertionError("nobody leads")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from samcast.client.inbox import Inbox
-from samcast.client.link import Address, Link
+from samcast.client.link import UNIX, Address, Link
 from samcast.client.outbox import Outbox
 from samcast.errors import ClientError, ConfigError, NotConnectedError, RefusedError
 from samcast.group.asking import Answered, Asker, HeadAsker, Proposer
@@ -36,13 +36,17 @@ class Chance:
 
 
 def addresses_of(text: str) -> list[Address]:
-    """`host:port,host:port` as a list; a `ConfigError` says what is wrong with it."""
+    """`host:port,unix:PATH` as a list; a `ConfigError` says what is wrong with it."""
     found: list[Address] = []
     for part in text.split(","):
+        if part.strip().startswith(UNIX) and len(part.strip()) > len(UNIX):
+            found.append((part.strip(), 0))
+            continue
         host, _, port = part.strip().rpartition(":")
         if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
             raise ConfigError(
-                f"{part.strip()!r} is no address; write host:port, or several with commas between"
+                f"{part.strip()!r} is no address; write host:port or unix:PATH, or several with"
+                " commas between"
             )
         found.append((host.strip("[]"), int(port)))
     return found

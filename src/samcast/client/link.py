@@ -35,7 +35,8 @@ from samcast.wire.session import (
     encode_session,
 )
 
-Address = tuple[str, int]
+Address = tuple[str, int]  # host and port; or `unix:PATH` and 0
+UNIX = "unix:"
 CONNECT_S = 2.0  # for one node to answer
 SILENCE_S = 3.0  # without a word from a node before another one is tried
 PING_S = 1.0
@@ -78,7 +79,9 @@ class Link:
                 await self._connect(address)
                 break
             except (OSError, TimeoutError) as error:
-                problems.append(f"{address[0]}:{address[1]}: {str(error) or 'no answer'}")
+                host, port = address
+                where = host if host.startswith(UNIX) else f"{host}:{port}"
+                problems.append(f"{where}: {str(error) or 'no answer'}")
         else:
             raise NotConnectedError(
                 f"no node answered ({'; '.join(problems)}); is the cluster up? `samcast up`"
@@ -114,7 +117,11 @@ class Link:
         dialed.on_open = self._greet
         try:
             async with asyncio.timeout(CONNECT_S):
-                await loop.create_connection(lambda: dialed, *address)
+                if address[0].startswith(UNIX):
+                    path = address[0].removeprefix(UNIX)
+                    await loop.create_unix_connection(lambda: dialed, path)
+                else:
+                    await loop.create_connection(lambda: dialed, *address)
                 await welcomed
         except BaseException:  # Also when we are cancelled: nobody else would ever close it.
             dialed.abort()

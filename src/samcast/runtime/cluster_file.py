@@ -18,9 +18,10 @@ from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
 from samcast.wire.session import NODE_MAX
 
 ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA}
-NODE_KEYS = {"id", "name", "host", "port", "listen", "roles", "folder", "uuid"}
+NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "roles", "folder", "uuid"}
 TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure"}
 SERVERS_MAX = 64
+SOCKET_PATH_MAX = 100  # what every system takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class NodePlan:
     folder: Path
     uuid: int  # of its first disk
     listen: str = ""  # host:port, where that isn't what others dial
+    socket: Path | None = None  # a Unix socket besides, for clients of the same machine
 
     @property
     def listens_on(self) -> tuple[str, int]:
@@ -157,7 +159,18 @@ class _Reader:
             folder=self._path.parent / str(table.get("folder", name)),
             uuid=self._number(table, "uuid", where, 1, 2**62),
             listen=self._listen(table, where),
+            socket=self._socket(table, where),
         )
+
+    def _socket(self, table: dict[str, Any], where: str) -> Path | None:
+        if "socket" not in table:
+            return None
+        path = self._path.parent / self._text(table, "socket", where)
+        if len(str(path.absolute())) > SOCKET_PATH_MAX:
+            raise self._error(
+                f"{where}.socket", str(path.absolute()), f"at most {SOCKET_PATH_MAX} characters"
+            )
+        return path
 
     def _listen(self, table: dict[str, Any], where: str) -> str:
         if "listen" not in table:
@@ -255,6 +268,7 @@ def write_cluster_file(plan: ClusterPlan) -> None:
             f'host = "{node.host}"',
             f"port = {node.port}",
             *([f'listen = "{node.listen}"'] if node.listen else []),
+            *([f'socket = "{node.socket.name}"'] if node.socket else []),
             f"roles = [{roles}]",
             f'folder = "{node.folder.name}"',
             f"uuid = {node.uuid}  # of its first disk",

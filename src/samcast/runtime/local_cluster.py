@@ -18,6 +18,7 @@ from pathlib import Path
 from samcast.errors import ConfigError, SamcastError
 from samcast.group.settings import GroupSettings
 from samcast.runtime.cluster_file import (
+    SOCKET_PATH_MAX,
     ClusterPlan,
     NodePlan,
     read_cluster_file,
@@ -75,6 +76,7 @@ class LocalCluster:
                     roles=("commit", "data"),
                     folder=self.folder / f"n{i}",
                     uuid=1 + secrets.randbelow(2**62),
+                    socket=self._socket(f"n{i}.sock"),
                 )
                 for i in range(1, nodes + 1)
             ),
@@ -86,6 +88,11 @@ class LocalCluster:
         addresses = ",".join(f"{node.host}:{node.port}" for node in plan.nodes)
         (self.folder / ADDRESS).write_text(addresses + "\n")
         return plan
+
+    def _socket(self, name: str) -> Path | None:
+        """Beside the node's folder, if the system takes so long a path."""
+        path = self.folder / name
+        return path if len(str(path.absolute())) <= SOCKET_PATH_MAX else None
 
     def plan(self) -> ClusterPlan:
         """What the cluster file says."""

@@ -83,7 +83,7 @@ class Mesh:
         self._peers: dict[NodeId, Connection] = {}
         self._clients: dict[int, Connection] = {}
         self._client_next = time.time_ns() // 1000  # so that ids aren't used again after a restart
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._dialing: list[asyncio.Task[None]] = []
         self._on_channel = {channel: self._nodes_on(channel) for channel in Channel}
         self.refused: dict[str, int] = {}
@@ -101,12 +101,17 @@ class Mesh:
         loop = asyncio.get_running_loop()
         host, port = self._node.listens_on
         try:
-            self._server = await loop.create_server(self._accept, host, port)
+            self._servers.append(await loop.create_server(self._accept, host, port))
         except OSError as error:
             raise ConfigError(
                 f"can't listen on {host}:{port}: {error.strerror}; choose"
                 " another port, or stop what uses it"
             ) from error
+        if self._node.socket is not None:
+            self._node.socket.unlink(missing_ok=True)  # Of a former life: the folder is ours.
+            self._servers.append(
+                await loop.create_unix_server(self._accept, str(self._node.socket))
+            )
         for peer in self._plan.nodes:
             if peer.id < self._node.id:
                 self._dialing.append(asyncio.create_task(self._keep_dialed(peer)))
@@ -130,8 +135,10 @@ class Mesh:
         for task in self._dialing:
             task.cancel()
         await asyncio.gather(*self._dialing, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
+        if self._node.socket is not None:
+            self._node.socket.unlink(missing_ok=True)
         for connection in [*self._peers.values(), *self._clients.values()]:
             connection.close()
         await asyncio.sleep(0)

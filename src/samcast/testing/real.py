@@ -1,10 +1,9 @@
 """The same face over real processes."""
 
-import time
 from pathlib import Path
 
 from samcast.client.blocking import Client, Group, connect
-from samcast.errors import SamcastError
+from samcast.client.leading import sequencer_of
 from samcast.runtime.local_cluster import LocalCluster
 
 
@@ -33,7 +32,7 @@ class RealCluster:
 
     def kill(self, name: str) -> str:
         """SIGKILL a node; `sequencer` is whoever leads. Its name."""
-        found = self._sequencer() if name == "sequencer" else name
+        found = sequencer_of(self._local) if name == "sequencer" else name
         self._local.kill(found)
         return found
 
@@ -41,16 +40,6 @@ class RealCluster:
         """Start a node that was killed."""
         self._local.start(name)
         self._local.await_ready(name)
-
-    def _sequencer(self) -> str:
-        for _ in range(200):
-            for process in self._local.processes():
-                if process.pid:
-                    with connect(f"{process.plan.host}:{process.plan.port}") as client:
-                        if client.status()["sequencing"]:
-                            return process.plan.name
-            time.sleep(0.05)
-        raise SamcastError("nobody leads")
 
     def close(self) -> None:
         """Stop everything."""
