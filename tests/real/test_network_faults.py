@@ -8,7 +8,7 @@ import pytest
 
 from samcast.client.leading import sequencer_of
 from samcast.group.settings import GroupSettings
-from samcast.runtime.local_cluster import LocalCluster
+from samcast.runtime.local_cluster import LocalCluster, log_path
 from tests.real.conftest import running
 from tests.real.relay import Relay
 from tests.real.striking import SECONDS, every, judged, pause
@@ -119,6 +119,8 @@ def test_08_two_nodes_reach_each_other_only_through_the_third(weather: Weather) 
 def test_11_bits_flip_on_the_way(weather: Weather) -> None:
     judged_under(weather, Sky(flipped=0.02))
     assert weather.flipped
+    logs = [log_path(node).read_text() for node in weather.cluster.plan().nodes]
+    assert any("the bytes changed on their way" in log for log in logs)
 
 
 def test_14_gaps_are_filled_by_servers_that_lag(weather: Weather) -> None:

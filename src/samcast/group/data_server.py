@@ -100,6 +100,8 @@ class DataServer:
         self._answers: dict[NodeId, list[Answer]] = {}
         self._unsure: dict[int, None] = {}  # groups where a snapshot skipped numbers we lack
         self.is_full = False
+        self._peers_of: Configuration | None = None
+        self._peers: list[NodeId] = []  # the data servers of that configuration
         self.repairs = Repairs(self)
         self.reports = Reports(self)
         self.streams = Streams(self)
@@ -412,7 +414,11 @@ class DataServer:
         the others answer only if it asks again."""
         if key[4]:
             return False
-        nodes = [s.node for s in servers_with(self.follower.core.configuration, ROLE_DATA)]
+        configuration = self.follower.core.configuration
+        if configuration is not self._peers_of:
+            self._peers_of = configuration
+            self._peers = [s.node for s in servers_with(configuration, ROLE_DATA)]
+        nodes = self._peers
         near = node_of(origin)
         return self.node == (near if near in nodes else nodes[key[3] % len(nodes)])
 

@@ -9,17 +9,13 @@ from samcast.wire.order import HASH_NONE, AnyEntry, chain_hash
 class OrderLog:
     """Entries from `base` + 1 to `length`; what is at or below the base is decided and gone."""
 
-    __slots__ = ("_entries", "_hashes", "base")
+    __slots__ = ("_entries", "_hashes", "base", "length")
 
     def __init__(self, base: int = 0, base_hash: bytes = HASH_NONE) -> None:
         self.base = base
+        self.length = base  # index of the last entry
         self._entries: list[AnyEntry] = []
         self._hashes: list[bytes] = [base_hash]  # of base, base + 1, ...
-
-    @property
-    def length(self) -> int:
-        """Index of the last entry."""
-        return self.base + len(self._entries)
 
     @property
     def last_hash(self) -> bytes:
@@ -30,6 +26,7 @@ class OrderLog:
         """Add the next entry."""
         self._hashes.append(chain_hash(self._hashes[-1], entry))
         self._entries.append(entry)
+        self.length += 1
 
     def extend(self, entries: Iterable[AnyEntry]) -> None:
         """Add the next entries."""
@@ -58,6 +55,7 @@ class OrderLog:
         at = length - self.base
         del self._entries[at:]
         del self._hashes[at + 1 :]
+        self.length = min(self.length, length)
 
     def drop(self, base: int) -> None:
         """Forget what is at or below `base`."""
@@ -72,6 +70,7 @@ class OrderLog:
         log = OrderLog(self.base)
         log._entries = self._entries.copy()
         log._hashes = self._hashes.copy()
+        log.length = self.length
         return log
 
     def landmarks(self) -> tuple[HashAt, ...]:

@@ -95,6 +95,7 @@ class Sequencer:
             for s in servers_with(self.configuration, ROLE_COMMIT)
         }
         self._applied: dict[NodeId, int] = {}  # data servers: all held up to this index
+        self._snapshot_max = 0  # the highest that anybody ever said to have
         self._heartbeat_due_ms = now
         self._heads_turn = 0
         self._numbering = Numbering(self)
@@ -266,6 +267,7 @@ class Sequencer:
         progress.is_started = True
         if ack.snapshot <= self.committed:
             progress.snapshot = (ack.snapshot, ack.snapshot_hash)
+            self._snapshot_max = max(self._snapshot_max, ack.snapshot)
         self._on_acked(progress, ack.index)
         if ack.is_behind:
             self._resend(sender, progress, out)
@@ -359,6 +361,8 @@ class Sequencer:
 
     def _propose_truncation(self) -> None:
         """Order that entries may go which k commit and k data servers have made superfluous."""
+        if self._snapshot_max <= self.tail.truncated:
+            return
         if self.is_stopped or self.committed < self.epoch_index:
             return
         held = [p.snapshot for p in self._progress.values()]

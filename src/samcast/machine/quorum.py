@@ -42,7 +42,10 @@ def servers_with(configuration: Configuration, role: int) -> tuple[Server, ...]:
 
 def lists(configuration: Configuration, node: int, uuid: int, role: int) -> bool:
     """Whether this node, with this very disk, has the role in the configuration."""
-    return any(s.node == node and s.uuid == uuid and s.roles & role for s in configuration.servers)
+    for server in configuration.servers:
+        if server.node == node and server.uuid == uuid and server.roles & role:
+            return True
+    return False
 
 
 def newer(one: Configuration, other: Configuration) -> Configuration:

@@ -66,7 +66,7 @@ def decode_frame(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[int, by
             " it holds exactly one frame",
         )
     payload = data[FRAME_HEADER_BYTES:]
-    _compare_check(data, payload, check, 0)
+    _compare_check(data[: _CHECKED.size], payload, check, 0)
     return kind, payload
 
 
@@ -120,7 +120,7 @@ class FrameDecoder:
         return frames
 
     def _take(self, view: memoryview, frames: list[tuple[int, bytes]]) -> None:
-        at = 0
+        at = 0 if self._head else self._take_whole(view, frames)
         while True:
             if len(self._head) < FRAME_HEADER_BYTES:
                 piece = view[at : at + FRAME_HEADER_BYTES - len(self._head)]
@@ -138,10 +138,25 @@ class FrameDecoder:
                 self._gather(piece)
                 return
             payload = self._complete(piece)
-            _compare_check(self._head, payload, self._check, self._frame_at)
+            _compare_check(self._head[: _CHECKED.size], payload, self._check, self._frame_at)
             frames.append((self._kind, payload))
             self._frame_at += FRAME_HEADER_BYTES + self._length
             self._clear()
+
+    def _take_whole(self, view: memoryview, frames: list[tuple[int, bytes]]) -> int:
+        """The frames that lie whole in this piece, as most do; where the first other one begins."""
+        at, end = 0, len(view)
+        while end - at >= FRAME_HEADER_BYTES:
+            kind, length, check = _read_header(view, self._frame_at, self._bytes_max, at)
+            begin = at + FRAME_HEADER_BYTES
+            if end - begin < length:
+                break
+            payload = bytes(view[begin : begin + length])
+            _compare_check(view[at : at + _CHECKED.size], payload, check, self._frame_at)
+            frames.append((kind, payload))
+            self._frame_at += FRAME_HEADER_BYTES + length
+            at = begin + length
+        return at
 
     def _gather(self, piece: memoryview) -> None:
         if self._gathered is None:
@@ -161,8 +176,10 @@ class FrameDecoder:
         self._gathered_bytes = 0
 
 
-def _read_header(head: bytes, frame_at: int, bytes_max: int) -> tuple[int, int, int]:
-    magic, version, kind, flags, length, check = _HEADER.unpack_from(head)
+def _read_header(
+    head: bytes | memoryview, frame_at: int, bytes_max: int, at: int = 0
+) -> tuple[int, int, int]:
+    magic, version, kind, flags, length, check = _HEADER.unpack_from(head, at)
     if magic != FRAME_MAGIC:
         raise WireError(
             "frame-magic",
@@ -190,8 +207,10 @@ def _read_header(head: bytes, frame_at: int, bytes_max: int) -> tuple[int, int, 
     return kind, length, check
 
 
-def _compare_check(head: bytes, payload: bytes, check: int, frame_at: int) -> None:
-    found = crc32c(payload, crc32c(memoryview(head)[: _CHECKED.size]))
+def _compare_check(
+    checked: bytes | memoryview, payload: bytes, check: int, frame_at: int
+) -> None:
+    found = crc32c(payload, crc32c(checked))
     if found != check:
         raise WireError(
             "frame-crc",
