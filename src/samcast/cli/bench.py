@@ -19,9 +19,15 @@ def run(
                                                      f" and alone: {', '.join(LONG)}")] = None,
     scale: Annotated[float, typer.Option(help="Do so much of the usual amount.")] = 1.0,
     folder: Annotated[Path | None, typer.Option("--dir", help="On which disk; a new one.")] = None,
+    against: Annotated[str, typer.Option(help="Compare with these, such as"
+                                         " rabbitmq,nats,redis, in the same run.")] = "",
+    rounds: Annotated[int, typer.Option(help="Rounds of a comparison.", min=1)] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Measure a fresh cluster of three nodes on this machine."""
+    if against:
+        _compare(against.split(","), rounds, scale, folder, as_json=as_json)
+        return
     from samcast.bench import failures, growth, rates
     from samcast.bench.measuring import Measuring
     from samcast.runtime.local_cluster import LocalCluster
@@ -51,3 +57,20 @@ def run(
         shutil.rmtree(place)
     if as_json:
         typer.echo(json.dumps(results))
+
+
+def _compare(
+    names: list[str], rounds: int, scale: float, folder: Path | None, *, as_json: bool
+) -> None:
+    from samcast.bench.comparison import compare
+
+    place = Path(tempfile.mkdtemp(prefix="samcast-bench-", dir=folder or Path.cwd()))
+    try:
+        table = compare(names, rounds, scale, place, lambda text: typer.echo(text, err=True))
+    finally:
+        shutil.rmtree(place)
+    if as_json:
+        typer.echo(json.dumps(table))
+        return
+    for name, row in table.items():
+        typer.echo(f"{name:16} {json.dumps(row)}")

@@ -62,6 +62,7 @@ class Engine:
         self._sending = GroupSettings(retry_ms=500, retry_max_ms=4000)
         self._loop = uvloop.new_event_loop()
         self._link = Link(addresses, cluster)
+        self._link.is_alone = self._is_alone
         self._outboxes: list[Outbox] = []
         self._senders: list[int] = []  # where their roles stand
         self._inboxes: dict[int, Inbox] = {}
@@ -123,6 +124,9 @@ class Engine:
             inbox.restart()
         for at in self._senders:
             self._link.host.post(at, Reconnected())
+
+    def _is_alone(self) -> bool:
+        return sum(outbox.under_way for outbox in self._outboxes) <= 1
 
     async def _watch(self) -> None:
         while True:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from samcast.client.fanout import Fanout
 from samcast.errors import NotConnectedError, RefusedError
 from samcast.machine.ports import Channel, Effect, NodeId
 from samcast.runtime.connection import Connection
@@ -42,6 +43,7 @@ SILENCE_S = 3.0  # without a word from a node before another one is tried
 PING_S = 1.0
 REDIAL_S = (0.02, 0.5)
 FAREWELL_S = 0.5
+LIGHT_BYTES = 8 * 1024  # a batch beyond that isn't a lone message
 
 
 class Link:
@@ -62,6 +64,8 @@ class Link:
         self._welcomed: asyncio.Future[None] | None = None
         self._lost = asyncio.Event()
         self._statuses: list[asyncio.Future[bytes]] = []
+        self._fanout = Fanout(self._on_side_frame)
+        self.is_alone: Callable[[], bool] = lambda: False  # whether one message is all there is
         self.on_connected: list[Callable[[], None]] = []
         self._keeping: asyncio.Task[None] | None = None
         self._heard_at = 0.0
@@ -95,6 +99,7 @@ class Link:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         self.host.stop()
+        await asyncio.gather(*self._fanout.end(), return_exceptions=True)
         if self._connection is None:
             return
         self._connection.close()
@@ -165,6 +170,7 @@ class Link:
     def _forget(self) -> None:
         """Nothing more will come from the node that we had."""
         self._connection = None
+        self._fanout.end()
         for status in self._statuses:
             if not status.done():
                 status.set_exception(NotConnectedError("the node went away; ask again"))
@@ -184,6 +190,9 @@ class Link:
         if kind == KIND_SESSION:
             self._on_session(payload)
             return
+        self._on_side_frame(kind, payload)
+
+    def _on_side_frame(self, kind: int, payload: bytes) -> None:
         source, _ = decode_route(payload)
         self.host.deliver(source, decode_payload(kind, payload[ROUTE_BYTES:]))
 
@@ -213,8 +222,29 @@ class Link:
         self._write(to, message)
 
     def multicast(self, channel: Channel, message: Control | Batch) -> None:
-        """To all of a channel, through our node."""
-        self._write(CHANNEL_BASE + channel, message)
+        """To all of a channel, through our node; a lone message to each of them itself."""
+        is_light = type(message) is Batch and len(message.columns) <= LIGHT_BYTES
+        if not is_light or not self.is_alone() or not self._fan_out(message):
+            self._write(CHANNEL_BASE + channel, message)
+
+    def _fan_out(self, message: Control | Batch) -> bool:
+        connection = self._connection
+        if connection is None:
+            return False
+        if not self._fanout.has_begun:  # This one goes the usual way.
+            others = [p for p in self.peers if p.node in self.keepers() and p.node != self.node]
+            self._fanout.begin(others, self.cluster)
+            return False
+        sides = self._fanout.connections()
+        if not sides:
+            return False
+        assert type(message) is Batch
+        body = encode_batch(message)
+        if self.node in self.keepers():
+            sides[self.node] = connection
+        for node, side in sides.items():
+            side.write(encode_frame(KIND_BATCH, encode_route(0, node) + body))
+        return True
 
     def _write(self, target: int, message: Control | Batch) -> None:
         connection = self._connection
@@ -241,9 +271,13 @@ class Link:
         assert self.configuration is not None, "used before it was connected"
         return self.configuration
 
+    def keepers(self) -> list[NodeId]:
+        """The nodes that keep payloads."""
+        return [s.node for s in self.servers.servers if s.roles & ROLE_DATA]
+
     def data_node(self) -> NodeId:
         """Who streams to us: our own node if it keeps payloads."""
-        keepers = [s.node for s in self.servers.servers if s.roles & ROLE_DATA]
+        keepers = self.keepers()
         return self.node if self.node in keepers else keepers[self._turn % len(keepers)]
 
     # roles

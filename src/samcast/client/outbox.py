@@ -149,6 +149,11 @@ class Outbox:
         """Whether `put` returns at once."""
         return self._bytes <= WAITING_BYTES_MAX
 
+    @property
+    def under_way(self) -> int:
+        """Batches that were sent and have no outcome yet."""
+        return len(self._under_way)
+
     def put(self, body: bytes, key: bytes = b"", headers: bytes = b"") -> Receipt:
         """Send one message; waits only for room."""
         with self._lock:

@@ -207,9 +207,7 @@ def _read_header(
     return kind, length, check
 
 
-def _compare_check(
-    checked: bytes | memoryview, payload: bytes, check: int, frame_at: int
-) -> None:
+def _compare_check(checked: bytes | memoryview, payload: bytes, check: int, frame_at: int) -> None:
     found = crc32c(payload, crc32c(checked))
     if found != check:
         raise WireError(

@@ -1,0 +1,82 @@
+"""The same work on Samcast and on what people use today, alternating in one run."""
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from samcast.bench.measuring import BODY_BYTES
+from samcast.bench.peers.nats_jetstream import NatsJetStream
+from samcast.bench.peers.ours import Samcast
+from samcast.bench.peers.peer import Peer
+from samcast.bench.peers.rabbitmq import RabbitMQ
+from samcast.bench.peers.redis_streams import RedisStreams
+from samcast.errors import SamcastError
+
+RATE_S = 2.0  # about how long one measurement of a rate is to take
+PROBE = 2000
+ONE = 500
+
+PEERS: dict[str, Callable[[], list[Peer]]] = {
+    "rabbitmq": lambda: [RabbitMQ("quorum"), RabbitMQ("stream")],
+    "nats": lambda: [NatsJetStream(is_synced=False), NatsJetStream(is_synced=True)],
+    "redis": lambda: [RedisStreams()],
+}
+
+
+def compare(
+    names: list[str], rounds: int, scale: float, place: Path, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Every system in turn, so many times; rates, latencies, and how many times ours they are."""
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise SamcastError(f"no such peer: {', '.join(unknown)}; there are {', '.join(PEERS)}")
+    systems: list[Peer] = [Samcast(), *[peer for name in names for peer in PEERS[name]()]]
+    for system in systems:
+        if wanted := system.missing():
+            raise SamcastError(f"{system.name} can't run here; first: {wanted}")
+    started: list[Peer] = []
+    found: dict[str, dict[str, list[float]]] = {}
+    try:
+        for system in systems:
+            say(f"starting {system.name}")
+            folder = place / system.name
+            folder.mkdir()
+            started.append(system)
+            system.start(folder)
+        for number in range(1, rounds + 1):
+            for system in systems:
+                results = found.setdefault(system.name, {"per_s": [], "p50_ms": []})
+                results["per_s"].append(_rate(system, scale))
+                waits = system.one(b"x" * BODY_BYTES, max(50, int(ONE * scale)))
+                results["p50_ms"].append(statistics.median(waits))
+                say(f"round {number}: {system.name:16} {results['per_s'][-1]:>10,.0f}/s"
+                    f"  p50 {results['p50_ms'][-1]:.2f} ms")  # fmt: skip
+    finally:
+        for system in started:
+            system.stop()
+    return _table(systems, found)
+
+
+def _rate(system: Peer, scale: float) -> float:
+    """As many messages as take about the wanted time here."""
+    probe = [b"x" * BODY_BYTES] * PROBE
+    count = max(PROBE, int(PROBE / system.rate(probe) * RATE_S * scale))
+    bodies = [(b"%08d" % i).ljust(BODY_BYTES, b"x") for i in range(count)]
+    return len(bodies) / system.rate(bodies)
+
+
+def _table(systems: list[Peer], found: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+    ours = {what: statistics.median(values) for what, values in found["samcast"].items()}
+    table: dict[str, Any] = {}
+    for system in systems:
+        rates, waits = found[system.name]["per_s"], found[system.name]["p50_ms"]
+        table[system.name] = {
+            "confirmed_means": system.promise,
+            "per_s": round(statistics.median(rates)),
+            "per_s_spread": [round(min(rates)), round(max(rates))],
+            "p50_ms": round(statistics.median(waits), 2),
+            "p50_ms_spread": [round(min(waits), 2), round(max(waits), 2)],
+            "samcast_is_times_as_fast": round(ours["per_s"] / statistics.median(rates), 1),
+        }
+    return table
