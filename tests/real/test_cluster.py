@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -244,6 +245,53 @@ def test_groups_are_made_and_listed_and_the_doctor_looks(cluster: LocalCluster) 
     ill = run_samcast("doctor", *folder)
     assert ill.returncode == 1
     assert b"n2 is down" in ill.stdout
+
+
+def test_a_folder_that_is_up_is_not_brought_up_again(cluster: LocalCluster) -> None:
+    folder = ("--dir", str(cluster.folder))
+    again = run_samcast("up", "--plain", *folder)
+    assert (again.returncode, b"is up already" in again.stderr) == (1, True)
+    other = run_samcast("up", "--detach", "--nodes", "5", *folder)
+    assert (other.returncode, b"has 3 nodes" in other.stderr) == (1, True)
+    assert run_samcast("up", "--detach", *folder).returncode == 0
+
+
+def test_a_cluster_is_not_up_if_somebody_else_has_a_port(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as short:
+        cluster = LocalCluster(Path(short))
+        node = cluster.make(3).nodes[0]
+        with socket.create_server((node.host, node.port)):
+            up = run_samcast("up", "--detach", "--dir", short)
+        assert up.returncode == 1
+        assert b"n1 doesn't answer" in up.stderr
+        assert b"can't listen" in up.stderr
+        assert not any(process.pid for process in cluster.processes())
+
+
+def test_a_cluster_that_was_started_elsewhere_is_seen_and_not_called_down(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "cluster.toml").write_text(cluster.plan().path.read_text())
+    folder = ("--dir", str(tmp_path))
+    down = run_samcast("down", *folder)
+    assert (down.returncode, b"still answer: n1 at" in down.stderr) == (1, True)
+    assert run_samcast("status", *folder).returncode == 0
+    assert b"no trouble" in run_samcast("doctor", *folder).stdout
+    one = cluster.address.split(",")[1]
+    said = json.loads(run_samcast("status", "--json", "--cluster", one).stdout)
+    assert [node["name"] for node in said["nodes"]] == ["n1", "n2", "n3"]
+    assert b"no trouble" in run_samcast("doctor", "--cluster", one).stdout
+    assert run_samcast("send", "orders", *folder, stdin=b"x\n").returncode == 0
+
+
+def test_a_stopped_cluster_and_a_group_that_is_not_there_are_named(cluster: LocalCluster) -> None:
+    folder = ("--dir", str(cluster.folder))
+    nope = run_samcast("read", "nope", *folder)
+    assert (nope.returncode, b"there is no group 'nope'" in nope.stderr) == (1, True)
+    assert json.loads(run_samcast("group", "list", "--json", *folder).stdout) == []
+    run_samcast("down", *folder)
+    assert run_samcast("status", *folder).returncode == 1
+    assert b"the cluster is stopped" in run_samcast("doctor", *folder).stdout
 
 
 def test_a_bench_measures_and_leaves_nothing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from samcast.runtime.cluster_file import write_cluster_file
-from samcast.runtime.local_cluster import ADDRESS, LocalCluster, free_ports
+from samcast.runtime.local_cluster import LocalCluster, free_ports
 from samcast.wire.frame import FRAME_HEADER_BYTES
 from samcast.wire.session import KIND_SESSION, Hello, decode_session
 
@@ -109,8 +109,6 @@ class Weather:
         for node in nodes:
             self._wait(self._listen(node.id, (node.host, node.port), node.listens_on))
         write_cluster_file(replace(plan, nodes=tuple(nodes)))
-        address = ",".join(f"{node.host}:{node.port}" for node in nodes)
-        (self.cluster.folder / ADDRESS).write_text(address + "\n")
         return self
 
     def __exit__(

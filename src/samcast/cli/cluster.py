@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from samcast.cli.where import DIR
+from samcast.cli.where import CLUSTER, DIR, remote_of
 from samcast.errors import SamcastError
 
 if TYPE_CHECKING:
     from samcast.runtime.local_cluster import LocalCluster
 
+NODES = 3
+
 
 def up(
     folder: DIR = Path(".samcast"),
-    nodes: Annotated[int, typer.Option(help="How many, if the cluster is new.")] = 3,
+    nodes: Annotated[
+        int | None, typer.Option(help="How many, if the cluster is new.", show_default="3")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Leave it running, return.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="A line per second, no screen.")] = False,
 ) -> None:
@@ -27,7 +31,18 @@ def up(
 
     cluster = LocalCluster(folder)
     if not cluster.exists:
-        cluster.make(nodes)
+        cluster.make(nodes or NODES)
+    elif nodes and nodes != len(cluster.plan().nodes):
+        raise SamcastError(
+            f"the cluster in {folder} has {len(cluster.plan().nodes)} nodes; --nodes is for a new"
+            " one, in another --dir"
+        )
+    running = [process for process in cluster.processes() if process.pid]
+    if running and not detach:
+        raise SamcastError(
+            f"the cluster in {folder} is up already; `samcast status` looks at it, `samcast down`"
+            " stops it"
+        )
     cluster.start_all()
     try:
         cluster.await_ready()
@@ -69,56 +84,70 @@ def watch(cluster: "LocalCluster", *, is_plain: bool) -> None:
 
 def down(folder: DIR = Path(".samcast")) -> None:
     """Stop the cluster of this folder; its data stays."""
-    from samcast.runtime.local_cluster import LocalCluster
+    from samcast.runtime.local_cluster import LocalCluster, can_connect
 
     cluster = LocalCluster(folder)
     if not cluster.exists:
         raise SamcastError(f"there is no cluster in {folder}")
     cluster.stop_all()
+    left = [f"{p.plan.name} at {p.plan.host}:{p.plan.port}" for p in cluster.processes()
+            if can_connect(*p.plan.listens_on)]  # fmt: skip
+    if left:
+        raise SamcastError(
+            f"these were not started from {folder} and still answer: {', '.join(left)}; stop them"
+            " where they were started"
+        )
     typer.echo("cluster is down")
 
 
-def gather(folder: Path) -> dict[str, Any]:
-    """All that is known of a cluster: from its folder, and from its nodes."""
+def gather(folder: Path, address: str = "") -> dict[str, Any]:
+    """All that is known of a cluster: from its nodes, and from its folder if it has one here."""
     from samcast.client.blocking import connect
     from samcast.runtime.local_cluster import LocalCluster
 
+    if address:
+        with connect(address) as client:
+            name = str(client.status()["cluster"])
+            places = {name: f"{host}:{port}" for name, host, port in client.nodes}
+        nodes = [_node(name, place) for name, place in places.items()]
+        return {"cluster": name, "address": ",".join(places.values()), "nodes": nodes}
     cluster = LocalCluster(folder)
     if not cluster.exists:
         raise SamcastError(f"there is no cluster in {folder}; `samcast up` makes one")
-    plan = cluster.plan()
-    nodes: list[dict[str, Any]] = []
+    nodes = []
     for process in cluster.processes():
         node = process.plan
-        said: dict[str, Any] = {
-            "name": node.name,
-            "pid": process.pid or None,
-            "address": f"{node.host}:{node.port}",
-            "roles": list(node.roles),
-            "sequencing": False,
-            "state": "down",
-        }
-        if process.pid:
-            try:
-                client = connect(f"{node.host}:{node.port}")
-            except SamcastError as error:
-                said["state"] = f"doesn't answer: {error}"
-            else:
-                said.update(client.status())
-                client.close()
-        nodes.append(said)
-    return {"cluster": plan.cluster, "address": cluster.address, "nodes": nodes}
+        said = _node(node.name, f"{node.host}:{node.port}")
+        nodes.append({"roles": list(node.roles), "pid": process.pid or None, **said})
+    return {"cluster": cluster.plan().cluster, "address": cluster.address, "nodes": nodes}
+
+
+def _node(name: str, address: str) -> dict[str, Any]:
+    """What one node says of itself."""
+    from samcast.client.blocking import connect
+
+    said: dict[str, Any] = {
+        "name": name, "address": address, "sequencing": False, "state": "down",
+    }  # fmt: skip
+    try:
+        with connect(address) as client:
+            said.update(client.status())
+    except (SamcastError, TimeoutError):
+        pass
+    return said
 
 
 def status(
     folder: DIR = Path(".samcast"),
+    cluster: CLUSTER = "",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """How the cluster of this folder is."""
-    said = gather(folder)
+    """How a cluster is. Exit code 1 if no node answers."""
+    said = gather(folder, remote_of(cluster, folder))
+    is_down = all(node["state"] == "down" for node in said["nodes"])
     if as_json:
         typer.echo(json.dumps(said))
-        return
+        raise typer.Exit(int(is_down))
     from rich.console import Console
     from rich.table import Table
 
@@ -128,7 +157,9 @@ def status(
     for node in said["nodes"]:
         state = "sequencing" if node["sequencing"] else node["state"]
         table.add_row(
-            node["name"], str(node["pid"] or "-"), node["address"], " ".join(node["roles"]), state,
+            node["name"], str(node.get("pid") or "-"), node["address"],
+            " ".join(node.get("roles", [])), state,
             str(node.get("epoch", "-")), str(node.get("index", "-")),
         )  # fmt: skip
     Console().print(table)
+    raise typer.Exit(int(is_down))

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import typer
 
-from samcast.cli.where import DIR
+from samcast.cli.where import CLUSTER, DIR, remote_of
 
 ROOM_BYTES = 1024**3
 SYNC_MS = 20.0
 
 
-def run(folder: DIR = Path(".samcast")) -> None:
+def run(folder: DIR = Path(".samcast"), cluster: CLUSTER = "") -> None:
     """Look for trouble: disk, room, nodes that don't answer. Exit code 1 if there is any."""
-    troubles = [*look_at_disk(folder), *look_at_cluster(folder)]
+    remote = remote_of(cluster, folder)
+    disk = [] if remote else look_at_disk(folder)
+    troubles = [*disk, *look_at_cluster(folder, remote)]
     for trouble in troubles:
         typer.echo(f"trouble: {trouble}")
     if troubles:
@@ -49,28 +51,27 @@ def look_at_disk(folder: Path) -> list[str]:
     return troubles
 
 
-def look_at_cluster(folder: Path) -> list[str]:
+def look_at_cluster(folder: Path, remote: str) -> list[str]:
     """Whether all nodes are up, agree who leads, and have whole disks."""
     from samcast.cli.cluster import gather
     from samcast.runtime.local_cluster import LocalCluster, log_end
 
     cluster = LocalCluster(folder)
-    if not cluster.exists:
-        typer.echo(f"there is no cluster in {folder}")
-        return []
+    if not remote and not cluster.exists:
+        return [f"there is no cluster in {folder}; `samcast up` makes one"]
+    nodes = gather(folder, remote)["nodes"]
+    if all(node["state"] == "down" for node in nodes):
+        return ["the cluster is stopped; `samcast up` starts it"]
     troubles = []
-    nodes = gather(folder)["nodes"]
-    for node, process in zip(nodes, cluster.processes(), strict=True):
-        if not node["pid"]:
-            troubles.append(
-                f"{node['name']} is down; the end of its log:\n{log_end(process.plan, 5)}"
-            )
-        elif "epoch" not in node:
-            troubles.append(f"{node['name']} {node['state']}")
+    for node in nodes:
+        if "epoch" not in node:
+            log = "" if remote else log_end(cluster.plan().node(node["name"]), 5)
+            why = f"; the end of its log:\n{log}" if log else f" at {node['address']}"
+            troubles.append(f"{node['name']} is down{why}")
         elif node["state"] == "learner":
             troubles.append(f"{node['name']} waits to be let in with a new disk")
         elif node.get("data", {}).get("is_full"):
             troubles.append(f"the disk of {node['name']} is full; it takes no messages")
-    if nodes and sum(bool(node["sequencing"]) for node in nodes) != 1:
+    if sum(bool(node["sequencing"]) for node in nodes) != 1:
         troubles.append("nobody leads, or two believe to; look again in a second")
     return troubles

@@ -17,21 +17,20 @@ def send(
     name: Annotated[str, typer.Option(help="Send under a name; skips what is already in.")] = "",
 ) -> None:
     """Send a message per line of standard input; ends when all are confirmed."""
-    from samcast.client.blocking import connect
+    from samcast.client.blocking import NamedSender, connect
 
     with connect(address_of(cluster, folder)) as client:
         target = client.group(group)
-        lines = iter(sys.stdin.buffer)
-        if not name:
-            for line in lines:
-                target.send(line.removesuffix(b"\n"))
-            target.flush()
-            return
-        sender = target.sender(name)
-        for place, line in enumerate(lines, 1):
-            if place > sender.sent_before:
+        sender = target.sender(name) if name else target
+        before = sender.sent_before if isinstance(sender, NamedSender) else 0
+        place = 0
+        for place, line in enumerate(sys.stdin.buffer, 1):
+            if place > before:
                 sender.send(line.removesuffix(b"\n"))
         sender.flush()
+    if sys.stderr.isatty():
+        known = f", {min(before, place)} were in already" if before else ""
+        typer.echo(f"{max(0, place - before)} confirmed{known}", err=True)
 
 
 def read(
@@ -39,12 +38,14 @@ def read(
     start: Annotated[int, typer.Option("--from", help="The first number.")] = 1,
     count: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
     follow: Annotated[bool, typer.Option(help="Wait for what comes; for ever.")] = False,
+    timeout: Annotated[float | None, typer.Option(help="Stop after so many idle s.")] = None,
     raw: Annotated[bool, typer.Option(help="Bodies only.")] = False,
     node: Annotated[str, typer.Option(help="Read from this node.")] = "",
     cluster: CLUSTER = "",
     folder: DIR = Path(".samcast"),
 ) -> None:
-    """Print messages as `number<TAB>body`; without --follow or --count, up to the newest."""
+    """Print messages as `number<TAB>body`; without --follow or --count, up to the newest. With
+    --count it waits until so many are there."""
     from samcast.client.blocking import connect
 
     address = address_of(cluster, folder)
@@ -55,12 +56,12 @@ def read(
                 raise SamcastError(f"there is no node {node!r}; there are {', '.join(places)}")
             client.close()
             client = connect(places[node])
-        source = client.group(group)
+        source = client.group(group, create=follow)
         left = count
         if left is None and not follow:
             left = max(0, source.head() - start + 1)
         write = sys.stdout.buffer.write
-        for message in source.read(start, count=left):
+        for message in source.read(start, count=left, timeout=timeout):
             write(message.body + b"\n" if raw else b"%d\t%s\n" % (message.number, message.body))
             if follow:
                 sys.stdout.buffer.flush()

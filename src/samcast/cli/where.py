@@ -1,5 +1,6 @@
 """Options that several subcommands share: which cluster is meant."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -16,3 +17,11 @@ def address_of(cluster: str, folder: Path) -> str:
     from samcast.client.blocking import FOLDER, find_address
 
     return find_address(cluster, "" if folder == Path(FOLDER) else folder)
+
+
+def remote_of(cluster: str, folder: Path) -> str:
+    """The address that was said, by option or environment; nothing if the folder is meant."""
+    from samcast.client.blocking import ENVIRONMENT, FOLDER
+
+    said = os.environ.get(ENVIRONMENT, "") if folder == Path(FOLDER) else ""
+    return cluster or said

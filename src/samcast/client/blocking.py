@@ -12,7 +12,8 @@ from samcast.client.engine import Engine, addresses_of, refused
 from samcast.client.inbox import Message, messages_from
 from samcast.client.outbox import MESSAGE_BYTES_MAX, Outbox, Receipt
 from samcast.client.transaction import Transaction, Transactions
-from samcast.errors import ConfigError, NotConnectedError, WaitTimeoutError
+from samcast.errors import ConfigError, NotConnectedError, RefusedError, WaitTimeoutError
+from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.arrow import columns_from_arrow
 from samcast.wire.batch import Batch, columns_from_cells
 from samcast.wire.group import GroupRequest, OutcomeKind
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 LIFETIME = 10_000_000  # numbers for which a repeated message is still recognised
 SENDERS_MAX = 100_000  # unnamed senders of a group that are remembered
 OPEN_S = 30.0
+CLOSE_S = 30.0
+NAME_BYTES_MAX = 200
 MANY = 4096  # messages that `send_many` packs at a time
 
 ENVIRONMENT = "SAMCAST_CLUSTER"
@@ -35,14 +38,24 @@ def find_address(address: str = "", folder: str | Path = "") -> str:
         return address
     if not folder and (said := os.environ.get(ENVIRONMENT)):
         return said
-    path = Path(folder or FOLDER) / "address"
-    try:
-        return path.read_text().strip()
-    except OSError:
-        raise NotConnectedError(
-            f"which cluster? Give an address (host:port), set {ENVIRONMENT}, or start one here"
-            " with `samcast up`"
-        ) from None
+    local = LocalCluster(Path(folder or FOLDER))
+    if local.exists:
+        return local.address
+    raise NotConnectedError(
+        f"which cluster? Give an address (host:port), set {ENVIRONMENT}, or start one here with"
+        " `samcast up`"
+    )
+
+
+def check_name(name: object, what: str) -> str:
+    """A name that a user has chosen."""
+    if not isinstance(name, str):
+        raise ConfigError(f"{what} is a str, not {type(name).__name__}")
+    if not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
+        raise ConfigError(
+            f"{what} has 1 to {NAME_BYTES_MAX} bytes; {name[:40]!r} has {len(name.encode())}"
+        )
+    return name
 
 
 def connect(address: str = "", *, folder: str | Path = "", cluster: str = "") -> "Client":
@@ -76,14 +89,17 @@ class Client:
         self._own: Transactions | None = None  # for those without a name of their own
         self._lock = threading.Lock()
 
-    def group(self, name: str) -> "Group":
-        """A group by its name; it is made if it isn't there."""
+    def group(self, name: str, *, create: bool = True) -> "Group":
+        """A group by its name; it is made if it isn't there, unless you don't want that."""
+        self._engine.check()
+        check_name(name, "a group's name")
         with self._lock:
             found = self._groups.get(name)
         if found is not None:
             return found
-        if not isinstance(name, str) or not 1 <= len(name.encode()) <= 200:
-            raise ConfigError(f"a group's name has 1 to 200 bytes; {name!r} doesn't")
+        if not create and name not in self.groups():
+            there = ", ".join(sorted(self.groups())[:10]) or "none"
+            raise RefusedError(f"there is no group {name!r} here; there are: {there}")
         work = self._engine.propose(GroupRequest(name, LIFETIME, SENDERS_MAX))
         try:
             outcome = self._engine.call(work, OPEN_S)
@@ -102,12 +118,19 @@ class Client:
 
     def transaction(self, name: str = "") -> "Transaction":
         """One transaction: `with client.transaction() as tx: tx.send(group, body)`."""
+        self._engine.check()
         if name:
             return self.transactions(name).begin()
         with self._lock:
             if self._own is None:
                 self._own = Transactions(self._engine, f"client-{os.urandom(8).hex()}")
         return self._own.begin()
+
+    def groups(self) -> dict[str, int]:
+        """The groups that our node knows of, with the number of each one's newest message."""
+        listed = self.status().get("groups")
+        assert isinstance(listed, list)
+        return {str(group["name"]): int(group["head"]) for group in listed}
 
     def status(self) -> dict[str, object]:
         """How the node that we are connected to is."""
@@ -119,18 +142,26 @@ class Client:
         """Name, host and port of each node of the cluster."""
         return self._engine.peers
 
-    def close(self) -> None:
-        """Wait for what is under way, then end the connection."""
+    def close(self, timeout: float = CLOSE_S) -> None:
+        """Wait for what is under way, then end the connection; an error if not all was confirmed,
+        but it is closed all the same."""
         if self._engine.is_closed:
             return
-        for group in list(self._groups.values()):
-            group.flush()
-        if self._own is not None:  # Nobody will ever use this name again.
-            self._own.give_up()
-        self._engine.close()
+        try:
+            self._engine.flush(timeout)
+            if self._own is not None:  # Nobody will ever use this name again.
+                self._own.give_up()
+        finally:
+            self._engine.close()
 
     def __enter__(self) -> "Client":
+        self._engine.check()
         return self
+
+    def __repr__(self) -> str:
+        state = "closed" if self._engine.is_closed else "connected to"
+        names = ",".join(name for name, _, _ in self.nodes)
+        return f"<samcast client {state} {names}>"
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is None:
@@ -174,6 +205,8 @@ class Sending:
 
     def send_many(self, bodies: Iterable[bytes | str]) -> Receipt | None:
         """Send many messages; the receipt of the last one, None if there was none."""
+        if isinstance(bodies, str | bytes | bytearray | memoryview):
+            raise TypeError("send_many takes many bodies; for a single one there is send")
         last: Receipt | None = None
         gathered: list[bytes] = []
         size = 0
@@ -194,6 +227,11 @@ class Sending:
     def send_arrow(self, rows: "pyarrow.RecordBatch") -> Receipt:
         """Send a record batch with a column `body`, and `key` and `headers` if it has them; the
         receipt of its last row."""
+        if not hasattr(rows, "num_rows"):
+            raise TypeError(
+                f"send_arrow takes a pyarrow.RecordBatch (pip install samcast[arrow]), not"
+                f" {type(rows).__name__}"
+            )
         first = self._outbox.put_columns(columns_from_arrow(rows), rows.num_rows)
         return first.of(rows.num_rows - 1)
 
@@ -223,10 +261,12 @@ class Group(Sending):
         self.name = name
         self.id = number
 
+    def __repr__(self) -> str:
+        return f"<samcast group {self.name!r}>"
+
     def sender(self, name: str) -> NamedSender:
         """A named sender: its messages are numbered once, whatever crashes and is sent again."""
-        if not isinstance(name, str) or not 1 <= len(name.encode()) <= 200:
-            raise ConfigError(f"a sender's name has 1 to 200 bytes; {name!r} doesn't")
+        check_name(name, "a sender's name")
         return NamedSender(self._engine, self.id, name)
 
     def head(self) -> int:
@@ -238,6 +278,8 @@ class Group(Sending):
     ) -> Iterator[Message]:
         """Messages from number `start` on (None: only new ones), for ever or so many, until none
         came for `timeout` seconds."""
+        if count is not None and (not isinstance(count, int) or count < 0):
+            raise ConfigError(f"a count is a number from 0 on, not {count!r}")
         first = self._first(start)
         return self._messages(first, count, self._batches(first, timeout))
 
@@ -251,8 +293,8 @@ class Group(Sending):
         """Known when a reader is made, not when it is first used: `None` means now."""
         if start is None:
             return self.head() + 1
-        if start < 1:
-            raise ConfigError(f"numbers begin at 1; you can't read from {start}")
+        if not isinstance(start, int) or start < 1:
+            raise ConfigError(f"numbers are from 1 on; you can't read from {start!r}")
         return start
 
     def _messages(
@@ -275,6 +317,10 @@ class Group(Sending):
             while (runs := inbox.take(timeout)) is not None:
                 self._engine.wake(inbox.ask_for_more)
                 yield from runs
+            if not self._engine.is_connected:
+                raise NotConnectedError(
+                    f"no node answers, so nobody knows whether there is more in {self.name!r}"
+                )
         finally:
             if not self._engine.is_closed:
                 self._engine.call(self._engine.close_reader(at), OPEN_S)

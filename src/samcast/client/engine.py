@@ -7,6 +7,7 @@ import concurrent.futures
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -15,7 +16,13 @@ import uvloop
 from samcast.client.inbox import Inbox
 from samcast.client.link import UNIX, Address, Link
 from samcast.client.outbox import Outbox
-from samcast.errors import ClientError, ConfigError, NotConnectedError, RefusedError
+from samcast.errors import (
+    ClientError,
+    ConfigError,
+    NotConnectedError,
+    RefusedError,
+    WaitTimeoutError,
+)
 from samcast.group.asking import Answered, Asker, HeadAsker, Proposer
 from samcast.group.member import Member
 from samcast.group.owner import Owner
@@ -37,6 +44,8 @@ class Chance:
 
 def addresses_of(text: str) -> list[Address]:
     """`host:port,unix:PATH` as a list; a `ConfigError` says what is wrong with it."""
+    if not isinstance(text, str):
+        raise ConfigError(f"an address is a str such as 'host:port', not {text!r}")
     found: list[Address] = []
     for part in text.split(","):
         if part.strip().startswith(UNIX) and len(part.strip()) > len(UNIX):
@@ -97,7 +106,7 @@ class Engine:
             return
         self._is_closed = True
         for outbox in self._outboxes:
-            outbox.stop()
+            outbox.stop(NotConnectedError("this client is closed; connect again"))
         for inbox in self._inboxes.values():
             inbox.stop()
         future = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
@@ -138,7 +147,12 @@ class Engine:
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Have something done in the client's loop, and wait for it."""
-        return self.start(work).result(timeout_s)
+        future = self.start(work)
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            future.cancel()
+            raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         """Have something done in the client's loop."""
@@ -151,6 +165,26 @@ class Engine:
         """The same for a plain function whose result nobody needs."""
         self.check()
         self._loop.call_soon_threadsafe(call)
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all that any sender has sent has an outcome; the first error there is."""
+        limit = time.monotonic() + timeout_s
+        unconfirmed = 0
+        for outbox in list(self._outboxes):
+            try:
+                outbox.settle_all(max(0.0, limit - time.monotonic()))
+            except WaitTimeoutError:
+                unconfirmed += outbox.unconfirmed
+        if unconfirmed:
+            raise WaitTimeoutError(
+                f"{unconfirmed} batches were not confirmed within {timeout_s:.0f} s, and this"
+                " client is closed: they may or may not be in their groups"
+            )
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a node answers just now."""
+        return self._link.is_connected
 
     @property
     def is_closed(self) -> bool:

@@ -183,6 +183,11 @@ class Link:
         elif connection is self._connection:
             self._lost.set()
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a node answers just now, as far as we know."""
+        return self._connection is not None
+
     # what comes in
 
     def _on_frame(self, connection: Connection, kind: int, payload: bytes) -> None:

@@ -25,6 +25,7 @@ BATCH_BYTES = 48 * 1024  # a batch is closed at this size
 BATCH_MESSAGES = 8192
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 WAITING_BYTES_MAX = 16 * 1024 * 1024  # then `send` waits
+FAILED_KEPT = 16
 UNDER_WAY_WANTED = 4  # batches; with fewer under way a batch leaves before it is full
 
 
@@ -45,8 +46,8 @@ def error_of(kind: AnswerKind) -> ClientError:
 class Packed:
     """A batch, from the first message put into it until its outcome is known."""
 
-    __slots__ = ("_calls", "_lock", "bodies", "error", "headers", "is_done", "keys", "number_first",
-                 "size")  # fmt: skip
+    __slots__ = ("_calls", "_lock", "bodies", "error", "headers", "is_done", "is_told", "keys",
+                 "number_first", "size")  # fmt: skip
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -56,6 +57,7 @@ class Packed:
         self.number_first = 0
         self.error: ClientError | None = None
         self.is_done = False
+        self.is_told = False  # somebody has heard the error
         self._lock = threading.Lock()
         self._calls: list[Callable[[], None]] | None = None
 
@@ -86,6 +88,7 @@ class Packed:
                     f"not confirmed within {timeout_s} s; it may still be: wait again"
                 )
         if self.error is not None:
+            self.is_told = True
             raise self.error
 
 
@@ -97,6 +100,10 @@ class Receipt:
     def __init__(self, packed: Packed, place: int) -> None:
         self._packed = packed
         self._place = place
+
+    def __repr__(self) -> str:
+        state = "confirmed" if self.is_confirmed else "failed" if self._packed.is_done else "sent"
+        return f"<samcast receipt: {state}{f' as {self._number()}' if self.is_confirmed else ''}>"
 
     def of(self, place: int) -> "Receipt":
         """The receipt of another message of the same batch."""
@@ -136,6 +143,7 @@ class Outbox:
         self._bytes = 0  # not yet confirmed
         self._is_woken = False
         self._stopped: ClientError | None = None
+        self._failed: deque[Packed] = deque(maxlen=FAILED_KEPT)  # for whoever asks by `flush`
         self.opened = threading.Event()
         self.sent_before = 0  # messages of this name that were numbered before we opened it
         self.post: Callable[[Submitted], None] = lambda event: None
@@ -218,9 +226,32 @@ class Outbox:
             return next(reversed(self._under_way.values()), None)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was put has an outcome; raise the first error there is."""
+        """Wait until all that was put has an outcome; raise the first error that nobody has heard.
+        A sender that was stopped says so every time."""
+        self.settle_all(timeout_s)
+        if self._stopped is not None:
+            raise self._stopped
+
+    def settle_all(self, timeout_s: float | None) -> None:
+        """The same, but content with what has been heard before."""
         while (last := self.last()) is not None:
-            last.wait(timeout_s)
+            is_done = threading.Event()
+            last.when_done(is_done.set)
+            if not is_done.wait(timeout_s):
+                raise WaitTimeoutError(
+                    f"{self.unconfirmed} batches are not confirmed after {timeout_s} s; they may"
+                    " still be: wait again"
+                )
+        failed = [packed for packed in self._failed if not packed.is_told]
+        self._failed.clear()
+        for packed in failed[:1]:
+            packed.wait(0)
+
+    @property
+    def unconfirmed(self) -> int:
+        """Batches without an outcome."""
+        with self._lock:
+            return len(self._under_way) + len(self._ready) + bool(self._open.bodies)
 
     # the client's thread
 
@@ -264,6 +295,8 @@ class Outbox:
         packed = self._under_way.pop(token, None)
         if packed is None:
             return
+        if error is not None:
+            self._failed.append(packed)
         packed.settle(number_first, error)
         with self._lock:
             was_full = self._bytes > WAITING_BYTES_MAX
@@ -278,7 +311,7 @@ class Outbox:
         """Nothing more can be sent; whatever waits hears why."""
         why = error or NotConnectedError("the client was closed before this was confirmed")
         with self._lock:
-            self._stopped = why
+            self._stopped = self._stopped or why
             waiting = [*self._under_way.values(), *self._ready]
             if self._open.bodies:
                 waiting.append(self._open)
@@ -288,4 +321,5 @@ class Outbox:
             self._room.notify_all()
         self.opened.set()
         for packed in waiting:
+            self._failed.append(packed)
             packed.settle(0, why)

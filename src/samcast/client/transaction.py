@@ -26,8 +26,8 @@ class Transactions:
     again hears how many took effect (`done_before`)."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        if not 1 <= len(name.encode()) <= 200:
-            raise ConfigError(f"a name has 1 to 200 bytes; {name!r} doesn't")
+        if not isinstance(name, str) or not 1 <= len(name.encode()) <= 200:
+            raise ConfigError(f"a name is a str of 1 to 200 bytes, not {str(name)[:40]!r}")
         self._engine = engine
         self._name = name
         self._lock = threading.Lock()
@@ -101,6 +101,10 @@ class Transaction:
         if self._is_over:
             raise ConfigError("this transaction is over; begin another one")
         data = as_bytes(body)
+        if not hasattr(group, "id"):
+            raise TypeError(
+                f"a transaction sends to a group, as client.group() gives, not {group!r}"
+            )
         if not self._parts or self._parts[-1][0] != group.id or self._parts[-1][2] > STAGE_BYTES:
             if len(self._parts) == STAGES_MAX:
                 raise ConfigError(f"a transaction has at most {STAGES_MAX} stages; split it")

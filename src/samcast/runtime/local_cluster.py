@@ -27,8 +27,8 @@ from samcast.runtime.cluster_file import (
 from samcast.runtime.folder import format_folder
 
 FILE = "cluster.toml"
-ADDRESS = "address"
 STOP_S = 5.0
+CONNECT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,6 @@ class LocalCluster:
         for node in plan.nodes:
             format_folder(node.folder, node.id, node.uuid)
         write_cluster_file(plan)
-        addresses = ",".join(f"{node.host}:{node.port}" for node in plan.nodes)
-        (self.folder / ADDRESS).write_text(addresses + "\n")
         return plan
 
     def _socket(self, name: str) -> Path | None:
@@ -101,7 +99,7 @@ class LocalCluster:
     @property
     def address(self) -> str:
         """For clients."""
-        return (self.folder / ADDRESS).read_text().strip()
+        return ",".join(f"{node.host}:{node.port}" for node in self.plan().nodes)
 
     # processes
 
@@ -180,7 +178,7 @@ class LocalCluster:
         doesn't."""
         limit = time.monotonic() + timeout_s
         for node in self.plan().nodes if not only else (self.plan().node(only),):
-            while not can_connect(*node.listens_on):
+            while not is_listening(node):
                 if not self.pid_of(node) or time.monotonic() > limit:
                     raise SamcastError(
                         f"node {node.name} doesn't answer; the end of its log:\n{log_end(node)}"
@@ -207,10 +205,19 @@ def log_end(node: NodePlan, lines: int = 10) -> str:
     return "\n".join(text.splitlines()[-lines:]) or "(empty)"
 
 
+def is_listening(node: NodePlan) -> bool:
+    """Whether the node is up. Its own socket tells; on its port somebody else might answer."""
+    if node.socket is None:
+        return can_connect(*node.listens_on)
+    with socket.socket(socket.AF_UNIX) as end:
+        end.settimeout(CONNECT_S)
+        return end.connect_ex(str(node.socket)) == 0
+
+
 def can_connect(host: str, port: int) -> bool:
     """Whether somebody listens there."""
     try:
-        with socket.create_connection((host, port), timeout=1):
+        with socket.create_connection((host, port), timeout=CONNECT_S):
             return True
     except OSError:
         return False

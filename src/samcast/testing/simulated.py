@@ -5,7 +5,7 @@ from typing import Any
 
 from samcast.client.inbox import Message, messages_from
 from samcast.client.outbox import error_of
-from samcast.errors import ClientError, SamcastError, WaitTimeoutError
+from samcast.errors import ClientError, ConfigError, SamcastError, WaitTimeoutError
 from samcast.group.member import Deliver, Member
 from samcast.group.sender import Confirmed, Failed, Sender, Submitted
 from samcast.machine.ports import Channel, Effect, Role
@@ -34,8 +34,8 @@ class SimulatedCluster:
 
     @property
     def nodes(self) -> list[str]:
-        """Names of the servers."""
-        return [process.name for process in self._cluster.servers]
+        """Names of the nodes, as those of real ones."""
+        return [f"n{at}" for at, _ in enumerate(self._cluster.servers, 1)]
 
     def group(self, name: str) -> "SimulatedGroup":
         """A group by its name; it is made if it isn't there."""
@@ -52,7 +52,7 @@ class SimulatedCluster:
         """End a server at once, its unsynced writes with it; `sequencer` is whoever leads."""
         process = self._process(name)
         process.stop()
-        return process.name
+        return self.nodes[self._cluster.servers.index(process)]
 
     def restart(self, name: str) -> None:
         """Start a server that was killed."""
@@ -64,10 +64,11 @@ class SimulatedCluster:
         if name == "sequencer":
             self.wait_for(lambda: bool(self._cluster.sequencers()))
             return self._cluster.sequencers()[0]
-        for process in self._cluster.servers:
-            if process.name == name:
-                return process
-        raise SamcastError(f"there is no node {name!r}; there are {', '.join(self.nodes)}")
+        if name not in self.nodes:
+            raise ConfigError(
+                f"there is no node {name!r}; there are {', '.join(self.nodes)}, and 'sequencer'"
+            )
+        return self._cluster.servers[self.nodes.index(name)]
 
     def wait_for(self, is_done: Any, timeout: float | None = None) -> None:
         """Let virtual time pass until something is so."""

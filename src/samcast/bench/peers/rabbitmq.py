@@ -10,6 +10,14 @@ from samcast.bench.peers.peer import WINDOW, Processes, await_port, missing
 from samcast.errors import SamcastError
 from samcast.runtime.local_cluster import free_ports
 
+# Debian's commands change to a user of their own, who has no right to our folder; these don't.
+BIN = Path("/usr/lib/rabbitmq/bin")
+
+
+def program(name: str) -> str:
+    """One of its commands."""
+    return str(BIN / name) if (BIN / name).exists() else name
+
 
 class RabbitMQ:
     """Publish to a queue of a kind, with confirms."""
@@ -56,7 +64,9 @@ class RabbitMQ:
                 "RABBITMQ_DIST_PORT": str(dist),
                 "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             }
-            self._processes.start(name.partition("@")[0], ["rabbitmq-server"], environment | own)
+            self._processes.start(
+                name.partition("@")[0], [program("rabbitmq-server")], environment | own
+            )
             await_port(port)
         self._await_whole(names, environment)
 
@@ -64,7 +74,7 @@ class RabbitMQ:
     def _await_whole(names: list[str], environment: dict[str, str]) -> None:
         for _ in range(30):
             said = subprocess.run(
-                ["rabbitmqctl", "-n", names[0], "cluster_status", "--formatter", "json"],
+                [program("rabbitmqctl"), "-n", names[0], "cluster_status", "--formatter", "json"],
                 env=environment, capture_output=True, text=True, check=False,
             )  # fmt: skip
             running = said.stdout.partition('"running_nodes"')[2].partition("]")[0]

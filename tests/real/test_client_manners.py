@@ -1,0 +1,133 @@
+"""What a client says when things are not as its user thinks: closed, cut off, fenced, mistaken."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import samcast
+from samcast.client.blocking import Client
+from samcast.errors import (
+    ConfigError,
+    FencedError,
+    NotConnectedError,
+    RefusedError,
+    WaitTimeoutError,
+)
+from samcast.runtime.local_cluster import LocalCluster
+from tests.real.striking import NODES
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    with samcast.connect(cluster.address) as made:
+        yield made
+
+
+def kill_all(cluster: LocalCluster) -> None:
+    for name in NODES:
+        cluster.kill(name)
+
+
+def test_closing_while_nobody_confirms_ends_with_an_error(cluster: LocalCluster) -> None:
+    client = samcast.connect(cluster.address)
+    group = client.group("orders")
+    group.send(b"a").number(WAIT_S)
+    kill_all(cluster)
+    receipt = group.send(b"b")
+    with pytest.raises(WaitTimeoutError, match="1 batches were not confirmed"):
+        client.close(0.2)
+    with pytest.raises(NotConnectedError, match="is closed"):
+        receipt.number(0)
+    client.close()
+
+
+def test_a_block_that_is_left_by_an_error_does_not_wait(cluster: LocalCluster) -> None:
+    def work() -> None:
+        with samcast.connect(cluster.address) as client:
+            group = client.group("orders")
+            kill_all(cluster)
+            group.send(b"b")
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        work()
+
+
+def test_reading_from_nobody_is_not_reading_nothing(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        group = client.group("orders")
+        group.send(b"a").number(WAIT_S)
+        assert list(group.read(2, timeout=0.1)) == []
+        kill_all(cluster)
+        with pytest.raises(NotConnectedError, match="nobody knows whether there is more"):
+            list(group.read(2, timeout=4))
+
+
+def test_a_sender_that_was_taken_over_says_so_each_time_and_the_client_closes(
+    cluster: LocalCluster, client: Client
+) -> None:
+    first = client.group("orders").sender("till")
+    first.send(b"mine").number(WAIT_S)
+    with samcast.connect(cluster.address) as other:
+        other.group("orders").sender("till").send(b"theirs").number(WAIT_S)
+    first.send(b"lost")
+    for _ in range(2):
+        with pytest.raises(FencedError, match="another process"):
+            first.flush(WAIT_S)
+
+
+def test_a_closed_client_refuses_everything_in_the_same_words(cluster: LocalCluster) -> None:
+    client = samcast.connect(cluster.address)
+    group = client.group("orders")
+    client.close()
+    client.close()
+    calls: list[Any] = [
+        lambda: client.group("orders"),
+        client.__enter__,
+        client.transaction,
+        client.status,
+        lambda: group.send(b"x"),
+        lambda: group.send_many([b"x"]),
+        lambda: next(group.read(1)),
+        group.flush,
+        group.head,
+    ]
+    for call in calls:
+        with pytest.raises(NotConnectedError, match="this client is closed; connect again"):
+            call()
+
+
+def test_a_group_is_not_made_by_who_does_not_want_it(client: Client) -> None:
+    with pytest.raises(RefusedError, match="no group 'nope' here; there are: none"):
+        client.group("nope", create=False)
+    client.group("orders").send(b"x").number(WAIT_S)
+    assert client.groups() == {"orders": 1}
+    with pytest.raises(RefusedError, match="there are: orders"):
+        client.group("nope", create=False)
+
+
+def test_wrong_arguments_are_named(client: Client) -> None:
+    group = client.group("orders")
+    cases: list[tuple[type[Exception], str, Any]] = [
+        (ConfigError, "a group's name is a str, not int", lambda: client.group(5)),  # type: ignore[arg-type]
+        (ConfigError, "1 to 200 bytes; 'xxx", lambda: client.group("x" * 500)),
+        (ConfigError, "a group's name has 1 to 200", lambda: client.group("")),
+        (ConfigError, "an address is a str", lambda: samcast.connect(5)),  # type: ignore[arg-type]
+        (ConfigError, "can't read from '1'", lambda: group.read("1")),  # type: ignore[arg-type]
+        (ConfigError, "a count is a number", lambda: group.read(1, count=-1)),
+        (TypeError, "a body is bytes or str, not int", lambda: group.send(5)),  # type: ignore[arg-type]
+        (TypeError, "there is send", lambda: group.send_many("abc")),
+        (TypeError, "pyarrow.RecordBatch", lambda: group.send_arrow(5)),
+        (TypeError, "sends to a group", lambda: client.transaction().send("g", b"")),  # type: ignore[arg-type]
+    ]
+    for kind, told, call in cases:
+        with pytest.raises(kind, match=told):
+            call()
+    assert repr(group) == "<samcast group 'orders'>"
+    receipt = group.send(b"x")
+    assert receipt.number(WAIT_S) == 1
+    assert repr(receipt) == "<samcast receipt: confirmed as 1>"
+    assert repr(client) == "<samcast client connected to n1,n2,n3>"
