@@ -91,12 +91,13 @@ class Screen:
             "longest wait", f"{seen.longest_wait_ms:.0f} ms",
         )  # fmt: skip
         keys_line = (
-            "[b]s[/b] kill the sequencer   [b]1-7[/b] kill or restart a node   [b]q[/b] quit"
+            f"[b]s[/b] kill the sequencer   [b]1-{max(1, len(seen.nodes))}[/b] kill or restart a"
+            " node   [b]q[/b] quit"
         )
         return Group(
-            Panel(nodes, title=f"Samcast   {self._cluster.address}"),
+            Panel(nodes, title=keys_line),
             Panel(numbers, title="one sender, one member: numbers go on without a gap"),
-            Panel("\n".join(seen.events) or "press s", title=keys_line),
+            Panel("\n".join(seen.events) or "press s", title="what happened"),
             Panel(
                 f"export SAMCAST_CLUSTER={self._cluster.address}\n\n{PROGRAM}",
                 title="try it in another terminal",

@@ -141,7 +141,10 @@ class Node:
         if aside is not None:
             say(f"{self._folder} can't be used as it is ({why}); it is kept in {aside}")
         record = format_folder(self._folder, self._node.id)
-        say(f"{self._node.name} begins with a new disk and waits until the cluster lets it in")
+        say(
+            f"{self._node.name} begins with a new disk and waits until the cluster lets it in (if"
+            " the whole cluster is new: stop it, empty the folder, and `samcast format` it)"
+        )
         return record
 
     def _start_roles(self) -> None:
