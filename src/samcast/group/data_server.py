@@ -122,15 +122,17 @@ class DataServer:
         }
 
     def _recover(self, recovery: DataRecovery) -> None:
-        marks = dict(recovery.marks)
+        number_of = dict(recovery.marks).get
+        numbered: list[tuple[BatchKey, int, int, bytes]] = []
         for found in recovery.batches:
-            number = marks.get(found.key)
+            number = number_of(found.key)
             if number is not None:
-                self.numbered.add(found.key, number, found.count, found.digest)
+                numbered.append((found.key, number, found.count, found.digest))
                 continue
             held = Held(found.count, found.birth, found.digest)
             held.is_durable = True
             self.unnumbered.add(found.key, held)
+        self.numbered.recover(numbered)
 
     # the door
 

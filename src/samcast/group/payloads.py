@@ -228,6 +228,16 @@ class Numbered:
             if not lacking.ranges:
                 del self._lacking[key[0]]
 
+    def recover(self, found: list[tuple[BatchKey, int, int, bytes]]) -> None:
+        """What a disk gave back, with its numbers; nothing was known before."""
+        for key, number_first, count, digest in found:
+            self._at[key] = (number_first, count, digest)
+            self._keys[(key[0], number_first)] = key
+        for group, number_first in self._keys:
+            self._firsts.setdefault(group, []).append(number_first)
+        for firsts in self._firsts.values():
+            firsts.sort()
+
     def lose(self, key: BatchKey) -> None:
         """A payload is gone from the disk: its numbers are lacking."""
         number_first, count, digest = self._at.pop(key)
@@ -244,17 +254,17 @@ class Numbered:
 
     def lack_span(self, group: int, first: int, end: int) -> None:
         """Of these numbers nothing is known but that they are committed."""
+        firsts = self._firsts.get(group, [])
         at = first
-        while at < end:
-            found = self.at(group, at)
-            if found is not None:
-                at = found[1] + found[2]
-                continue
-            firsts = self._firsts.get(group, [])
-            here = bisect_right(firsts, at)
-            stop = min(end, firsts[here]) if here < len(firsts) else end
-            self._lacking.setdefault(group, Lacking()).ranges.add(at, stop)
-            at = stop
+        for here in range(max(0, bisect_right(firsts, first) - 1), len(firsts)):
+            number_first = firsts[here]
+            if number_first >= end:
+                break
+            if at < number_first:
+                self._lacking.setdefault(group, Lacking()).ranges.add(at, number_first)
+            at = max(at, number_first + self._at[self._keys[(group, number_first)]][1])
+        if at < end:
+            self._lacking.setdefault(group, Lacking()).ranges.add(at, end)
 
     def at(self, group: int, number: int) -> tuple[BatchKey, int, int] | None:
         """The payload that holds a number, with its first number and its count."""

@@ -14,7 +14,7 @@ class GroupSettings:
     named_max: int = 10_000  # pinned rows of a group; they are never evicted
     cell_lifetime: int = 2**30  # in log indexes, for the names of transaction owners
     decision_stages_max: int = 1024  # one decision is one entry and must fit one journal group
-    snapshot_interval: int = 100_000  # entries between core snapshots
+    snapshot_interval: int = 20_000  # entries between core snapshots; a start folds as many
 
     # Numbering.
     is_before: bool = False  # GRP-05: own disk first, then the other commit servers

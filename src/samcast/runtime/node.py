@@ -95,6 +95,10 @@ class Node:
             loop.add_signal_handler(number, self._stopped.set)
         self._open_disks()
         self._start_roles()
+        # What was imported and recovered stays, and roles make next to no cycles: look for them
+        # seldom, and only among what is new.
+        gc.freeze()
+        gc.enable()
         await self._mesh.start()
         assert self._data is not None
         self._scrub = Scrub(self._data, self._on_rotted)
@@ -325,7 +329,6 @@ def run_node(plan: ClusterPlan, name: str) -> int:
     async def main() -> int:
         return await Node(plan, name).run()
 
-    # What we import stays for ever, and roles make next to no cycles: look for them seldom.
-    gc.freeze()
+    gc.disable()  # until the node has started
     gc.set_threshold(GC_THRESHOLD, 20, 100)
     return uvloop.run(main())
