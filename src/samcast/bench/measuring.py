@@ -1,6 +1,7 @@
 """What all measurements share: a cluster, names, and another process that reads back."""
 
 import hashlib
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from samcast.errors import SamcastError
 from samcast.runtime.local_cluster import LocalCluster
 
 BODY_BYTES = 100
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 READ_BACK = """
 import hashlib, sys, samcast
 digest = hashlib.sha256()
@@ -77,11 +79,12 @@ class Measuring:
                 found[process.plan.name] = round(int(line.split()[1]) / 1024, 1)
         return found
 
-    def cpu_s(self) -> float:
-        """Processor time of all nodes so far."""
-        total = 0.0
+    def cpu_s(self) -> tuple[float, float]:
+        """Processor time of all nodes so far: their own, and the kernel's for them."""
+        own = kernel = 0.0
         for process in self.cluster.processes():
             if process.pid:
                 fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-                total += (int(fields[11]) + int(fields[12])) / 100
-        return total
+                own += int(fields[11]) / TICKS_PER_S
+                kernel += int(fields[12]) / TICKS_PER_S
+        return own, kernel

@@ -16,8 +16,8 @@ from samcast.runtime.host import Host
 from samcast.wire.batch import Batch, encode_batch
 from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload
 from samcast.wire.frame import encode_frame
-from samcast.wire.group import Control, encode_control
-from samcast.wire.order import ROLE_DATA, Configuration
+from samcast.wire.group import Control, HeadRequest, Propose, encode_control
+from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration
 from samcast.wire.session import (
     CHANNEL_BASE,
     KIND_SESSION,
@@ -43,6 +43,8 @@ SILENCE_S = 3.0  # without a word from a node before another one is tried
 PING_S = 1.0
 REDIAL_S = (0.02, 0.5)
 FAREWELL_S = 0.5
+ASKED_S = 3.0
+ASKED_MAX = 1000
 LIGHT_BYTES = 8 * 1024  # a batch beyond that isn't a lone message
 
 
@@ -64,6 +66,7 @@ class Link:
         self._welcomed: asyncio.Future[None] | None = None
         self._lost = asyncio.Event()
         self._statuses: list[asyncio.Future[bytes]] = []
+        self._asked_at: dict[int, float] = {}  # group, or -nonce
         self._fanout = Fanout(self._on_side_frame)
         self.is_alone: Callable[[], bool] = lambda: False  # whether one message is all there is
         self.on_connected: list[Callable[[], None]] = []
@@ -223,8 +226,24 @@ class Link:
     # what goes out
 
     def send(self, to: NodeId, message: Control | Batch) -> None:
-        """To one node, through ours."""
+        """To one node, through ours; a question for any commit server first to our own, which we
+        know to be there."""
+        if isinstance(message, HeadRequest | Propose) and self._is_first(message):
+            to = self.node if self.node in self._commit_nodes() else to
         self._write(to, message)
+
+    def _is_first(self, question: HeadRequest | Propose) -> bool:
+        """Whether it hasn't been asked just now."""
+        now = asyncio.get_running_loop().time()
+        if len(self._asked_at) > ASKED_MAX:
+            self._asked_at.clear()
+        key = question.group if isinstance(question, HeadRequest) else -question.nonce
+        before = self._asked_at.get(key, 0.0)
+        self._asked_at[key] = now
+        return now - before > ASKED_S
+
+    def _commit_nodes(self) -> list[NodeId]:
+        return [s.node for s in self.servers.servers if s.roles & ROLE_COMMIT]
 
     def multicast(self, channel: Channel, message: Control | Batch) -> None:
         """To all of a channel, through our node; a lone message to each of them itself."""

@@ -46,6 +46,7 @@ ROOM_CHECK_S = 1.0
 ROOM_RESERVED_BYTES = 64 * 1024 * 1024
 ROOM_UNCHECKED_BYTES = 4 * 1024 * 1024  # written before we look again; others write here too
 GC_THRESHOLD = 50_000
+SWITCH_S = 0.0005  # a sync that is done doesn't wait long for a busy loop to take notice
 EXIT_DISK = 3
 EXIT_BUG = 4
 
@@ -329,6 +330,7 @@ def run_node(plan: ClusterPlan, name: str) -> int:
     async def main() -> int:
         return await Node(plan, name).run()
 
+    sys.setswitchinterval(SWITCH_S)
     gc.disable()  # until the node has started
     gc.set_threshold(GC_THRESHOLD, 20, 100)
     return uvloop.run(main())
