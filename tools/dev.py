@@ -22,6 +22,7 @@ VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "setup-stamp"  # written last: a .venv without it is half-made
 LOCK = ROOT / "requirements.lock"
+PEERS_LOCK = ROOT / "requirements-peers.lock"
 PROJECT = ROOT / "pyproject.toml"
 VENV_PARTS = ("venv", "ensurepip")  # what Debian splits off into a package of its own
 
@@ -128,6 +129,15 @@ def bench(arguments: Sequence[str]) -> NoReturn:
     become(VENV / "bin" / "samcast", "bench", *arguments)
 
 
+def peers(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    pip = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+    run_quietly([*pip, "--require-hashes", "-r", str(PEERS_LOCK)])
+    run_quietly([str(VENV_PYTHON), "-m", "compileall", "-q", str(ROOT / "src")])
+    against = () if "--against" in arguments else ("--against", "rabbitmq,nats,redis")
+    become(VENV / "bin" / "samcast", "bench", *against, *arguments)
+
+
 def faults(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     os.chdir(ROOT)
@@ -156,6 +166,7 @@ CHORES = {
     "costs": Chore("measure what a run costs each role, and how that grows", costs),
     "faults": Chore("faults on real processes, 20 s each; arguments go to pytest", faults),
     "bench": Chore("measure a fresh cluster of three nodes on this machine", bench),
+    "peers": Chore("the same work on RabbitMQ, NATS and Redis (their servers from Debian)", peers),
     "samcast": Chore("run the samcast command line", samcast),
 }
 

@@ -1,6 +1,7 @@
 """What is asked of every system that is compared."""
 
 import contextlib
+import importlib.util
 import shutil
 import signal
 import socket
@@ -89,8 +90,6 @@ def missing(program: str, package: str, module: str, distribution: str) -> str:
     wanted = []
     if shutil.which(program) is None:
         wanted.append(f"apt install {package}")
-    try:
-        __import__(module)
-    except ImportError:
+    if importlib.util.find_spec(module) is None:
         wanted.append(f"pip install {distribution}")
     return " && ".join(wanted)

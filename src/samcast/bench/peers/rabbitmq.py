@@ -8,10 +8,11 @@ from typing import Any
 
 from samcast.bench.peers.peer import WINDOW, Processes, await_port, missing
 from samcast.errors import SamcastError
-from samcast.runtime.local_cluster import free_ports
+from samcast.runtime.local_cluster import can_connect, free_ports
 
 # Debian's commands change to a user of their own, who has no right to our folder; these don't.
 BIN = Path("/usr/lib/rabbitmq/bin")
+MAPPER_PORT = 4369
 
 
 def program(name: str) -> str:
@@ -28,6 +29,7 @@ class RabbitMQ:
         self._kind = kind
         self._processes: Processes | None = None
         self._ports: list[int] = []
+        self._has_mapper = True  # somebody else's
 
     def missing(self) -> str:
         """What must be installed first."""
@@ -36,6 +38,7 @@ class RabbitMQ:
     def start(self, folder: Path) -> None:
         """Three nodes that find each other by their configuration."""
         self._processes = Processes(folder)
+        self._has_mapper = can_connect("127.0.0.1", MAPPER_PORT)
         self._ports, distribution = free_ports(3), free_ports(3)
         home = folder / "home"
         home.mkdir()
@@ -84,9 +87,11 @@ class RabbitMQ:
         raise SamcastError("the three nodes of RabbitMQ don't find each other")
 
     def stop(self) -> None:
-        """End it."""
+        """End it, and Erlang's port mapper if it came with it."""
         if self._processes is not None:
             self._processes.stop()
+            if not self._has_mapper:
+                subprocess.run(["epmd", "-kill"], capture_output=True, check=False)
 
     def rate(self, bodies: list[bytes]) -> float:
         """A window of unconfirmed publishes."""
