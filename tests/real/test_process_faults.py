@@ -16,6 +16,33 @@ from samcast.client.leading import sequencer_of
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.striking import NODES, SECONDS, every, judged, pause, restart
 
+READER = """
+import sys, samcast
+with samcast.connect(sys.argv[1]) as client:
+    for message in client.group("work").read(1, timeout=20):
+        print(message.number, flush=True)
+"""
+
+
+def test_15_a_reader_that_is_stopped_most_of_the_time_hinders_nobody_and_catches_up(
+    cluster: LocalCluster,
+) -> None:
+    command = [sys.executable, "-c", READER, cluster.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
+
+        def strike() -> None:
+            reader.send_signal(signal.SIGSTOP)
+            pause(0.9)
+            reader.send_signal(signal.SIGCONT)
+            pause(0.1)
+
+        staff = judged(cluster, lambda: every(1, strike))
+        sent = sum(worker.sent for worker in staff)
+        assert reader.stdout is not None
+        numbers = [int(reader.stdout.readline()) for _ in range(sent)]
+        reader.kill()
+    assert numbers == list(range(1, sent + 1))
+
 
 @pytest.mark.req("GRP-14", "GRP-21", "GRP-22")
 def test_17_the_sequencer_is_killed_again_and_again(cluster: LocalCluster) -> None:

@@ -16,6 +16,9 @@ from samcast.errors import SamcastError
 RATE_S = 2.0  # about how long one measurement of a rate is to take
 PROBE = 2000
 ONE = 500
+LARGE = 200
+LARGE_BYTES = 1_000_000
+LARGE_WINDOW = 16
 
 PEERS: dict[str, Callable[[], list[Peer]]] = {
     "rabbitmq": lambda: [RabbitMQ("quorum"), RabbitMQ("stream")],
@@ -46,12 +49,17 @@ def compare(
             system.start(folder)
         for number in range(1, rounds + 1):
             for system in systems:
-                results = found.setdefault(system.name, {"per_s": [], "p50_ms": []})
+                results = found.setdefault(system.name, {"per_s": [], "p50_ms": [], "mb_per_s": []})
                 results["per_s"].append(_rate(system, scale))
                 waits = system.one(b"x" * BODY_BYTES, max(50, int(ONE * scale)))
                 results["p50_ms"].append(statistics.median(waits))
+                large = [bytes(range(250)) * (LARGE_BYTES // 250)] * max(20, int(LARGE * scale))
+                results["mb_per_s"].append(
+                    len(large) * LARGE_BYTES / 1e6 / system.rate(large, LARGE_WINDOW)
+                )
                 say(f"round {number}: {system.name:16} {results['per_s'][-1]:>10,.0f}/s"
-                    f"  p50 {results['p50_ms'][-1]:.2f} ms")  # fmt: skip
+                    f"  p50 {results['p50_ms'][-1]:.2f} ms"
+                    f"  1 MB messages {results['mb_per_s'][-1]:.0f} MB/s")  # fmt: skip
     finally:
         for system in started:
             system.stop()
@@ -71,12 +79,15 @@ def _table(systems: list[Peer], found: dict[str, dict[str, list[float]]]) -> dic
     table: dict[str, Any] = {}
     for system in systems:
         rates, waits = found[system.name]["per_s"], found[system.name]["p50_ms"]
+        large = found[system.name]["mb_per_s"]
         table[system.name] = {
             "confirmed_means": system.promise,
             "per_s": round(statistics.median(rates)),
             "per_s_spread": [round(min(rates)), round(max(rates))],
             "p50_ms": round(statistics.median(waits), 2),
             "p50_ms_spread": [round(min(waits), 2), round(max(waits), 2)],
+            "large_mb_per_s": round(statistics.median(large), 1),
+            "large_mb_per_s_spread": [round(min(large), 1), round(max(large), 1)],
             "samcast_is_times_as_fast": round(ours["per_s"] / statistics.median(rates), 1),
         }
     return table

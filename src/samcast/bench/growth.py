@@ -1,6 +1,7 @@
 """What becomes of cost and memory when there is more of everything, or it goes on for long."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -8,10 +9,12 @@ import time
 from samcast.bench.failures import NODES
 from samcast.bench.measuring import Measuring, Result
 from samcast.client.blocking import connect
+from samcast.client.leading import sequencer_of
 
 PROBE = 200_000  # messages whose cost is measured ...
 REPEATS = 5  # ... so many times
 GROUPS = 1000
+ROOM_BYTES = 8 * 1024**3
 
 
 def _cost(m: Measuring, target_name: str) -> Result:
@@ -64,7 +67,9 @@ def groups(m: Measuring) -> Result:
 
 
 def soak(m: Measuring) -> Result:
-    """Full load beside two busy loops for ten minutes: elections, memory, rate."""
+    """Full load beside two busy loops for ten minutes, or until the disk is nearly full (it takes
+    some 80 GB): elections, memory, rate."""
+    sequencer_of(m.cluster)
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     samples: list[Result] = []
     seconds = m.scaled(600)
@@ -76,7 +81,7 @@ def soak(m: Measuring) -> Result:
             sent = before = 0
             next_s = seconds / 10
             bodies = m.bodies(20_000)
-            while time.monotonic() - began < seconds:
+            while time.monotonic() - began < seconds and has_room(m):
                 target.send_many(bodies)
                 sent += len(bodies)
                 if time.monotonic() - began >= next_s:
@@ -84,13 +89,19 @@ def soak(m: Measuring) -> Result:
                     samples.append({"per_s": round((sent - before) / (seconds / 10)),
                                     "resident_mb": m.resident_mb()})  # fmt: skip
                     before, next_s = sent, next_s + seconds / 10
+        took_s = round(time.monotonic() - began)
         elections = _epoch(m) - epoch
     finally:
         for process in busy:
             process.kill()
             process.wait()
-    return {"seconds": seconds, "processors": os.cpu_count(), "messages": sent,
+    return {"seconds": took_s, "processors": os.cpu_count(), "messages": sent,
             "elections": elections, "samples": samples}  # fmt: skip
+
+
+def has_room(m: Measuring) -> bool:
+    """Whether the disk has enough left for others."""
+    return shutil.disk_usage(m.cluster.folder).free > ROOM_BYTES
 
 
 def _epoch(m: Measuring) -> int:

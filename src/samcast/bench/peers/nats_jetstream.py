@@ -33,7 +33,7 @@ class NatsJetStream:
         for i, (port, route) in enumerate(zip(self._ports, routes, strict=True), 1):
             config = folder / f"nats-{i}.conf"
             config.write_text(
-                f'server_name: n{i}\nhost: "127.0.0.1"\nport: {port}\n'
+                f'server_name: n{i}\nhost: "127.0.0.1"\nport: {port}\nmax_payload: 8MB\n'
                 f'jetstream {{ store_dir: "{folder}/nats-{i}"\n {sync} }}\n'
                 f'cluster {{ name: bench, host: "127.0.0.1", port: {route}, routes: [{peers}] }}\n'
             )
@@ -63,13 +63,13 @@ class NatsJetStream:
         if self._processes is not None:
             self._processes.stop()
 
-    def rate(self, bodies: list[bytes]) -> float:
+    def rate(self, bodies: list[bytes], window: int = WINDOW) -> float:
         """A window of publishes under way."""
 
         async def main() -> float:
             client = await self._connect()
             stream = client.jetstream()
-            room = asyncio.Semaphore(WINDOW)
+            room = asyncio.Semaphore(window)
 
             async def publish(body: bytes) -> None:
                 try:

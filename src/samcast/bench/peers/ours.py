@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from samcast.bench.peers.peer import WINDOW
 from samcast.client.blocking import connect
 from samcast.runtime.local_cluster import LocalCluster
 
@@ -33,8 +34,8 @@ class Samcast:
         if self._cluster is not None:
             self._cluster.stop_all()
 
-    def rate(self, bodies: list[bytes]) -> float:
-        """`send()` in a loop."""
+    def rate(self, bodies: list[bytes], window: int = WINDOW) -> float:
+        """`send()` in a loop; the client has a window of its own, in bytes."""
         assert self._cluster is not None
         self._groups += 1
         with connect(self._cluster.address) as client:

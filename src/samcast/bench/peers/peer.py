@@ -35,8 +35,8 @@ class Peer(Protocol):
         """End it."""
         ...
 
-    def rate(self, bodies: list[bytes]) -> float:
-        """Seconds from the first send until the last confirmation."""
+    def rate(self, bodies: list[bytes], window: int = WINDOW) -> float:
+        """Seconds from the first send until the last confirmation, so many being on their way."""
         ...
 
     def one(self, body: bytes, count: int) -> list[float]:

@@ -93,9 +93,9 @@ class RabbitMQ:
             if not self._has_mapper:
                 subprocess.run(["epmd", "-kill"], capture_output=True, check=False)
 
-    def rate(self, bodies: list[bytes]) -> float:
+    def rate(self, bodies: list[bytes], window: int = WINDOW) -> float:
         """A window of unconfirmed publishes."""
-        return _Publisher(self._ports[0], self._kind, bodies, WINDOW).run()[0]
+        return _Publisher(self._ports[0], self._kind, bodies, window).run()[0]
 
     def one(self, body: bytes, count: int) -> list[float]:
         """A window of one."""

@@ -51,13 +51,13 @@ class RedisStreams:
         if self._processes is not None:
             self._processes.stop()
 
-    def rate(self, bodies: list[bytes]) -> float:
+    def rate(self, bodies: list[bytes], window: int = WINDOW) -> float:
         """Pipelines of a window, each ended by WAIT."""
         client = self._client()
         began = time.perf_counter()
-        for first in range(0, len(bodies), WINDOW):
+        for first in range(0, len(bodies), window):
             pipeline = client.pipeline(transaction=False)
-            for body in bodies[first : first + WINDOW]:
+            for body in bodies[first : first + window]:
                 pipeline.xadd("s", {"b": body})
             pipeline.execute_command("WAIT", 1, 0)
             pipeline.execute()
