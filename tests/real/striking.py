@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from samcast.runtime.local_cluster import LocalCluster
-from tests.real.workload import Worker, check_history, working
+from tests.real.workload import Reader, Worker, check_history, working
 
 SECONDS = float(os.environ.get("SAMCAST_FAULT_SECONDS", "4"))
 NODES = ("n1", "n2", "n3")
@@ -27,12 +27,17 @@ def every(seconds: float, strike: Callable[[], None]) -> None:
 
 
 def judged(cluster: LocalCluster, strike: Callable[[], None], workers: int = 2) -> list[Worker]:
-    """Senders at work, a fault among them; then everything confirmed must be there, once."""
+    """Senders and a reader at work, a fault among them; then everything confirmed must be there,
+    once, for everybody."""
+    reader = Reader(cluster.address)
+    reader.start()
     with working(cluster, workers) as staff:
         pause(0.3)
         strike()
         pause(0.3)
-    assert check_history(cluster, staff) > 0
+    history = check_history(cluster, staff)
+    assert history
+    reader.check(history)
     return staff
 
 

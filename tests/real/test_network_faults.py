@@ -36,7 +36,7 @@ def judged_under(weather: Weather, sky: Sky) -> None:
     judged(weather.cluster, strike)
 
 
-@pytest.mark.req("GRP-27")
+@pytest.mark.req("GRP-09", "GRP-18", "GRP-27")
 @pytest.mark.parametrize("loss", [0.02, 0.3])
 def test_01_frames_are_lost_on_all_links(weather: Weather, loss: float) -> None:
     judged_under(weather, Sky(loss=loss))
@@ -123,6 +123,7 @@ def test_11_bits_flip_on_the_way(weather: Weather) -> None:
     assert any("the bytes changed on their way" in log for log in logs)
 
 
+@pytest.mark.req("GRP-09")
 def test_14_gaps_are_filled_by_servers_that_lag(weather: Weather) -> None:
     """Readers lose frames, and one server after the other hears nothing for a while."""
     nodes = (1, 2, 3)
@@ -147,7 +148,7 @@ def test_16_connections_are_chopped_to_bytes_and_reset_in_mid_frame(cluster: Loc
             pause(0.4)
             relay.reset()
     assert relay.resets > 0
-    assert check_history(cluster, staff) > 0
+    assert check_history(cluster, staff)
 
 
 def test_21_two_stand_for_election_again_and_again(weather: Weather) -> None:

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 import samcast
+from samcast.client.blocking import Group
 from samcast.client.outbox import Receipt
+from samcast.errors import NotConnectedError
 from samcast.runtime.local_cluster import LocalCluster
 
 GROUP = "work"
@@ -67,6 +69,47 @@ class Worker(threading.Thread):
         self._is_over.set()
 
 
+class Reader(threading.Thread):
+    """A member that reads all the while, through whatever happens."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(name="reader", daemon=True)
+        self._address = address
+        self._is_over = threading.Event()
+        self.bodies: list[bytes] = []
+        self.problem: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with samcast.connect(self._address) as client:
+                group = client.group(GROUP)
+                while not self._is_over.is_set():
+                    self._read(group)
+        except Exception as error:  # noqa: BLE001 - told to whoever waits for this thread
+            self.problem = error
+
+    def _read(self, group: Group) -> None:
+        try:
+            for message in group.read(len(self.bodies) + 1, timeout=0.2):
+                assert message.number == len(self.bodies) + 1
+                self.bodies.append(message.body)
+        except NotConnectedError:
+            return  # It goes on where it was.
+
+    def check(self, history: list[bytes]) -> None:
+        """It must come to see just this."""
+        limit = time.monotonic() + 60
+        while len(self.bodies) < len(history) and time.monotonic() < limit:
+            if self.problem is not None:
+                raise self.problem
+            self._is_over.wait(0.05)
+        self._is_over.set()
+        self.join(30)
+        if self.problem is not None:
+            raise self.problem
+        assert self.bodies == history
+
+
 @contextmanager
 def working(
     cluster: LocalCluster, workers: int = 2, pause_s: float = 0.01, address: str = ""
@@ -102,8 +145,8 @@ def history_of(cluster: LocalCluster, node: str) -> list[bytes]:
     return [m.body for m in messages]
 
 
-def check_history(cluster: LocalCluster, staff: list[Worker]) -> int:
-    """All nodes tell one history, and it keeps what was promised; how many messages it has."""
+def check_history(cluster: LocalCluster, staff: list[Worker]) -> list[bytes]:
+    """All nodes tell one history, and it keeps what was promised; that history."""
     names = [process.plan.name for process in cluster.processes() if process.pid]
     histories = [history_of(cluster, name) for name in names]
     shortest = min(map(len, histories))
@@ -116,7 +159,7 @@ def check_history(cluster: LocalCluster, staff: list[Worker]) -> int:
             assert history[number - 1] == f"{worker.name}:{place}".encode(), (worker.name, place)
         mine = [body for body in history if body.startswith(f"{worker.name}:".encode())]
         assert mine == [f"{worker.name}:{i}".encode() for i in range(1, worker.sent + 1)]
-    return len(history)
+    return history
 
 
 def longest_gap_s(staff: list[Worker], since: float, until: float) -> float:
