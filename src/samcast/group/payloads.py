@@ -7,6 +7,7 @@ by deadline (to repeat reports); each look costs the same however many wait.
 from bisect import bisect_left, bisect_right, insort
 from heapq import heappop, heappush
 
+from samcast.group.run_map import ByNumber, RunMap
 from samcast.group.storage import BatchKey
 from samcast.machine.ports import NEVER_MS, NodeId
 from samcast.machine.ranges import Ranges
@@ -195,9 +196,8 @@ class Numbered:
     """Payloads by number, per group, and which numbers lack theirs."""
 
     def __init__(self) -> None:
-        self._at: dict[BatchKey, tuple[int, int, bytes]] = {}  # number_first, count, digest
-        self._firsts: dict[int, list[int]] = {}
-        self._keys: dict[tuple[int, int], BatchKey] = {}
+        self._at = RunMap("QI16s")  # number_first, count, digest
+        self._runs: dict[int, ByNumber] = {}
         self._lacking: dict[int, Lacking] = {}
 
     def __contains__(self, key: BatchKey) -> bool:
@@ -210,15 +210,15 @@ class Numbered:
 
     def digest_of(self, key: BatchKey) -> bytes:
         """The digest of a payload that is here."""
-        return self._at[key][2]
+        found = self._at.get(key)
+        assert found is not None
+        digest: bytes = found[2]
+        return digest
 
     def add(self, key: BatchKey, number_first: int, count: int, digest: bytes) -> None:
         """A payload has its number."""
-        self._at[key] = (number_first, count, digest)
-        firsts = self._firsts.setdefault(key[0], [])
-        if (key[0], number_first) not in self._keys:
-            insort(firsts, number_first)
-        self._keys[(key[0], number_first)] = key
+        self._at.put(key, number_first, count, digest)
+        self._runs_of(key[0]).put(number_first, key)
         lacking = self._lacking.get(key[0])
         if lacking is not None:
             lacking.ranges.remove(number_first, number_first + count)
@@ -228,21 +228,26 @@ class Numbered:
             if not lacking.ranges:
                 del self._lacking[key[0]]
 
+    def _runs_of(self, group: int) -> ByNumber:
+        runs = self._runs.get(group)
+        if runs is None:
+            runs = self._runs[group] = ByNumber(group)
+        return runs
+
     def recover(self, found: list[tuple[BatchKey, int, int, bytes]]) -> None:
         """What a disk gave back, with its numbers; nothing was known before."""
         for key, number_first, count, digest in found:
-            self._at[key] = (number_first, count, digest)
-            self._keys[(key[0], number_first)] = key
-        for group, number_first in self._keys:
-            self._firsts.setdefault(group, []).append(number_first)
-        for firsts in self._firsts.values():
-            firsts.sort()
+            self._at.put(key, number_first, count, digest)
+        found.sort(key=_number_first)
+        for key, number_first, _, _ in found:
+            self._runs_of(key[0]).put(number_first, key)
 
     def lose(self, key: BatchKey) -> None:
         """A payload is gone from the disk: its numbers are lacking."""
-        number_first, count, digest = self._at.pop(key)
-        del self._keys[(key[0], number_first)]
-        self._firsts[key[0]].remove(number_first)
+        found = self._at.pop(key)
+        assert found is not None
+        number_first, count, digest = found
+        self._runs[key[0]].remove(number_first)
         self.lack(key[0], number_first, count, key, digest)
 
     def lack(self, group: int, number_first: int, count: int, key: BatchKey, digest: bytes) -> None:
@@ -254,27 +259,33 @@ class Numbered:
 
     def lack_span(self, group: int, first: int, end: int) -> None:
         """Of these numbers nothing is known but that they are committed."""
-        firsts = self._firsts.get(group, [])
+        runs = self._runs_of(group)
         at = first
-        for here in range(max(0, bisect_right(firsts, first) - 1), len(firsts)):
-            number_first = firsts[here]
+        for here in range(max(0, runs.place_of(first)), len(runs.firsts)):
+            number_first = runs.firsts[here]
             if number_first >= end:
                 break
             if at < number_first:
                 self._lacking.setdefault(group, Lacking()).ranges.add(at, number_first)
-            at = max(at, number_first + self._at[self._keys[(group, number_first)]][1])
+            at = max(at, number_first + self._count_of(runs.key_at(here)))
         if at < end:
             self._lacking.setdefault(group, Lacking()).ranges.add(at, end)
 
+    def _count_of(self, key: BatchKey) -> int:
+        found = self._at.get(key)
+        assert found is not None
+        count: int = found[1]
+        return count
+
     def at(self, group: int, number: int) -> tuple[BatchKey, int, int] | None:
         """The payload that holds a number, with its first number and its count."""
-        firsts = self._firsts.get(group)
-        at = bisect_right(firsts, number) - 1 if firsts else -1
-        if not firsts or at < 0:
+        runs = self._runs.get(group)
+        at = runs.place_of(number) if runs is not None else -1
+        if runs is None or at < 0:
             return None
-        key = self._keys[(group, firsts[at])]
-        count = self._at[key][1]
-        return (key, firsts[at], count) if number < firsts[at] + count else None
+        key, number_first = runs.key_at(at), runs.firsts[at]
+        count = self._count_of(key)
+        return (key, number_first, count) if number < number_first + count else None
 
     @property
     def is_whole(self) -> bool:
@@ -308,3 +319,7 @@ class Numbered:
         if lacking is None or lacking.expected.get(number_first) != (key, digest):
             return 0
         return number_first
+
+
+def _number_first(found: tuple[BatchKey, int, int, bytes]) -> int:
+    return found[1]

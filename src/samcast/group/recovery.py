@@ -1,6 +1,6 @@
 """What a start makes of the bytes on a disk: pure, so that the simulator runs the real thing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -113,11 +113,11 @@ def list_segment(generation: int, image: bytes) -> tuple[Listing, SegmentScan]:
 class DataScan:
     """Gathers what the data segments hold, one segment after the other, oldest first."""
 
-    def __init__(self, uuid: int) -> None:
+    def __init__(self, uuid: int, on_place: Callable[[BatchKey, Place], None]) -> None:
         self._uuid = uuid
+        self._on_place = on_place  # told where each payload is
         self._batches: dict[BatchKey, FoundBatch] = {}
         self._marks: list[tuple[BatchKey, int]] = []
-        self.places: dict[BatchKey, Place] = {}
 
     def add(self, generation: int, listing: Listing) -> None:
         """One segment."""
@@ -125,7 +125,7 @@ class DataScan:
         for listed in listing.batches:
             key = listed.key
             self._batches[key] = FoundBatch(key, listed.count, listed.birth, listed.digest)
-            self.places[key] = (generation, listed.offset, listed.length)
+            self._on_place(key, (generation, listed.offset, listed.length))
 
     def recovery(self) -> DataRecovery:
         """All of it."""

@@ -7,10 +7,11 @@ behind is never written over. A full one is sealed with a footer and never touch
 import asyncio
 import os
 from asyncio import AbstractEventLoop, TimerHandle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from samcast.group.recovery import KIND_BATCH, KIND_MARKS, DataScan, Listed, Listing, Place
+from samcast.group.run_map import RunMap
 from samcast.group.storage import BatchKey, DataRecovery, StoreBatch, StoreMarks
 from samcast.machine.ports import Store
 from samcast.runtime.data_segments import begin_segment, footer_of, read_listing, segments_in
@@ -33,7 +34,7 @@ class DataStore:
         self._generation = 0
         self._at = 0
         self._listing = Listing()  # of the segment that is being written
-        self._places: dict[BatchKey, Place] = {}
+        self._places = RunMap("IQI")  # generation of the segment, offset, length
         self._unsynced: dict[BatchKey, tuple[int, bytes]] = {}  # not yet readable: token, payload
         self._thread: SyncThread | None = None
         self._loop: AbstractEventLoop = asyncio.get_running_loop()
@@ -44,7 +45,7 @@ class DataStore:
 
     def recover(self, uuid: int) -> DataRecovery:
         """What the segments hold."""
-        scan = DataScan(uuid)
+        scan = DataScan(uuid, lambda key, place: self._places.put(key, *place))
         for generation, path in segments_in(self._folder):
             self._generation = generation
             if not path.stat().st_size:  # A life in which nothing was stored.
@@ -52,7 +53,6 @@ class DataStore:
                 continue
             fd = self._fds[generation] = os.open(path, os.O_RDWR)
             scan.add(generation, read_listing(fd, generation))
-        self._places = scan.places
         return scan.recovery()
 
     def start(
@@ -114,7 +114,7 @@ class DataStore:
             record = self._record(KIND_BATCH, effect.payload)
             key = effect.key
             self._unsynced[key] = (effect.token, effect.payload)
-            self._places[key] = (self._generation, self._at, len(record))
+            self._places.put(key, self._generation, self._at, len(record))
             self._listing.batches.append(
                 Listed(key, effect.count, effect.birth, effect.digest, self._at, len(record))
             )
@@ -149,12 +149,12 @@ class DataStore:
         unsynced = self._unsynced.get(key)
         if unsynced is not None:
             return unsynced[1]
-        place = self._places.get(key)
+        place = self.place_of(key)
         if place is None:
             return None
         payload = self.read_at(place)
         if payload is None:
-            del self._places[key]
+            self._places.pop(key)
         return payload
 
     def read_at(self, place: Place) -> bytes | None:
@@ -167,14 +167,15 @@ class DataStore:
         found = read_record(image, generation=generation, offset=offset)
         return found[1] if found is not None else None
 
-    def stored_keys(self) -> list[BatchKey]:
+    def stored_keys(self) -> Iterator[BatchKey]:
         """All that is stored, or on its way there."""
-        return list(self._places)
+        return self._places.keys()
 
     def place_of(self, key: BatchKey) -> Place | None:
         """Where a payload can be read back from; None while it isn't durable, or if it is gone."""
-        return None if key in self._unsynced else self._places.get(key)
+        found = None if key in self._unsynced else self._places.get(key)
+        return None if found is None else (found[0], found[1], found[2])
 
     def forget(self, key: BatchKey) -> None:
         """A payload was given up."""
-        self._places.pop(key, None)
+        self._places.pop(key)

@@ -334,12 +334,11 @@ class Disk:
         return recovery
 
     def _recover_data(self) -> DataRecovery:
-        scan = DataScan(self.uuid)
+        scan = DataScan(self.uuid, self._places.__setitem__)
         self.is_data_damaged = False
         for (kind, boot), content in sorted(self.data.files.items()):
             if kind == "data":
                 listing, segment = list_segment(boot, bytes(content))
                 scan.add(boot, listing)
                 self.is_data_damaged = self.is_data_damaged or bool(segment.damaged)
-        self._places.update(scan.places)
         return scan.recovery()
