@@ -45,7 +45,7 @@ def test_runs_are_found_by_number(steps: list[tuple[str, int, BatchKey]]) -> Non
     plain: dict[int, BatchKey] = {}
     for what, number, key in steps:
         if what == "put":
-            packed.put(number, (1, *key[1:]))
+            packed.put(number, key[3], (1, *key[1:]))
             plain[number] = (1, *key[1:])
         elif number in plain:
             packed.remove(number)
@@ -57,3 +57,4 @@ def test_runs_are_found_by_number(steps: list[tuple[str, int, BatchKey]]) -> Non
         assert packed.place_of(number) == at
         if at >= 0:
             assert packed.key_at(at) == plain[firsts[at]]
+            assert packed.counts[at] == plain[firsts[at]][3]

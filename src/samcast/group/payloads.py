@@ -218,7 +218,7 @@ class Numbered:
     def add(self, key: BatchKey, number_first: int, count: int, digest: bytes) -> None:
         """A payload has its number."""
         self._at.put(key, number_first, count, digest)
-        self._runs_of(key[0]).put(number_first, key)
+        self._runs_of(key[0]).put(number_first, count, key)
         lacking = self._lacking.get(key[0])
         if lacking is not None:
             lacking.ranges.remove(number_first, number_first + count)
@@ -239,8 +239,8 @@ class Numbered:
         for key, number_first, count, digest in found:
             self._at.put(key, number_first, count, digest)
         found.sort(key=_number_first)
-        for key, number_first, _, _ in found:
-            self._runs_of(key[0]).put(number_first, key)
+        for key, number_first, count, _ in found:
+            self._runs_of(key[0]).put(number_first, count, key)
 
     def lose(self, key: BatchKey) -> None:
         """A payload is gone from the disk: its numbers are lacking."""
@@ -267,15 +267,9 @@ class Numbered:
                 break
             if at < number_first:
                 self._lacking.setdefault(group, Lacking()).ranges.add(at, number_first)
-            at = max(at, number_first + self._count_of(runs.key_at(here)))
+            at = max(at, number_first + runs.counts[here])
         if at < end:
             self._lacking.setdefault(group, Lacking()).ranges.add(at, end)
-
-    def _count_of(self, key: BatchKey) -> int:
-        found = self._at.get(key)
-        assert found is not None
-        count: int = found[1]
-        return count
 
     def at(self, group: int, number: int) -> tuple[BatchKey, int, int] | None:
         """The payload that holds a number, with its first number and its count."""
@@ -283,9 +277,8 @@ class Numbered:
         at = runs.place_of(number) if runs is not None else -1
         if runs is None or at < 0:
             return None
-        key, number_first = runs.key_at(at), runs.firsts[at]
-        count = self._count_of(key)
-        return (key, number_first, count) if number < number_first + count else None
+        number_first, count = runs.firsts[at], runs.counts[at]
+        return (runs.key_at(at), number_first, count) if number < number_first + count else None
 
     @property
     def is_whole(self) -> bool:

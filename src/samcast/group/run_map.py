@@ -65,13 +65,16 @@ class RunMap:
         sender = self._senders.get(key[:3])
         if sender is None:
             sender = self._senders[key[:3]] = _Sender()
-        counters, size = sender.counters, self._struct.size
-        at = len(counters)
-        if at and counters[-1] >= key[3]:
-            at = bisect_left(counters, key[3])
-            if counters[at] == key[3]:
-                sender.packed[at * size : (at + 1) * size] = packed
-                return
+        counters = sender.counters
+        if not counters or counters[-1] < key[3]:  # as nearly always
+            counters.append(key[3])
+            sender.packed += packed
+            self._count += 1
+            return
+        at, size = bisect_left(counters, key[3]), self._struct.size
+        if counters[at] == key[3]:
+            sender.packed[at * size : (at + 1) * size] = packed
+            return
         counters.insert(at, key[3])
         sender.packed[at * size : at * size] = packed
         self._count += 1
@@ -104,11 +107,12 @@ class RunMap:
 class ByNumber:
     """From the numbers of one group to its runs."""
 
-    __slots__ = ("_counters", "_index", "_senders", "_stages", "_who", "firsts", "group")
+    __slots__ = ("_counters", "_index", "_senders", "_stages", "_who", "counts", "firsts", "group")
 
     def __init__(self, group: int) -> None:
         self.group = group
         self.firsts = array("Q")  # sorted
+        self.counts = array("I")
         self._who = array("I")  # which of the senders
         self._counters = array("Q")
         self._stages = array("I")
@@ -124,19 +128,27 @@ class ByNumber:
         """Where the last run lies that begins at a number or before it; -1: there is none."""
         return bisect_right(self.firsts, number) - 1
 
-    def put(self, number_first: int, key: BatchKey) -> None:
+    def put(self, number_first: int, count: int, key: BatchKey) -> None:
         """A run begins at this number, in the place of what began there before."""
         who = self._index.get(key[1:3])
         if who is None:
             who = self._index[key[1:3]] = len(self._senders)
             self._senders.append(key[1:3])
-        at = len(self.firsts)
-        if at and self.firsts[-1] >= number_first:
-            at = bisect_left(self.firsts, number_first)
-            if self.firsts[at] == number_first:
-                self._who[at], self._counters[at], self._stages[at] = who, key[3], key[4]
-                return
-        self.firsts.insert(at, number_first)
+        firsts = self.firsts
+        if not firsts or firsts[-1] < number_first:  # as nearly always
+            firsts.append(number_first)
+            self.counts.append(count)
+            self._who.append(who)
+            self._counters.append(key[3])
+            self._stages.append(key[4])
+            return
+        at = bisect_left(firsts, number_first)
+        if firsts[at] == number_first:
+            self.counts[at], self._who[at] = count, who
+            self._counters[at], self._stages[at] = key[3], key[4]
+            return
+        firsts.insert(at, number_first)
+        self.counts.insert(at, count)
         self._who.insert(at, who)
         self._counters.insert(at, key[3])
         self._stages.insert(at, key[4])
@@ -144,4 +156,5 @@ class ByNumber:
     def remove(self, number_first: int) -> None:
         """No run begins at this number any more."""
         at = bisect_left(self.firsts, number_first)
-        del self.firsts[at], self._who[at], self._counters[at], self._stages[at]
+        del self.firsts[at], self.counts[at]
+        del self._who[at], self._counters[at], self._stages[at]
