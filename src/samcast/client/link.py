@@ -137,6 +137,8 @@ class Link:
         finally:
             self._dialed = None
         self._connection = dialed
+        if not dialed.is_open:  # It was lost between its welcome and now.
+            self._lost.set()
         self.reconnects += 1
         for call in self.on_connected:
             call()
