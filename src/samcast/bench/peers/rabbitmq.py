@@ -23,13 +23,14 @@ def program(name: str) -> str:
 class RabbitMQ:
     """Publish to a queue of a kind, with confirms."""
 
+    had_mapper: bool | None = None  # whether Erlang's port mapper was there before any of us
+
     def __init__(self, kind: str) -> None:
         self.name = f"rabbitmq-{kind}"
         self.promise = "written by a quorum, not fsynced" if kind == "quorum" else "on a quorum"
         self._kind = kind
         self._processes: Processes | None = None
         self._ports: list[int] = []
-        self._has_mapper = True  # somebody else's
 
     def missing(self) -> str:
         """What must be installed first."""
@@ -38,7 +39,8 @@ class RabbitMQ:
     def start(self, folder: Path) -> None:
         """Three nodes that find each other by their configuration."""
         self._processes = Processes(folder)
-        self._has_mapper = can_connect("127.0.0.1", MAPPER_PORT)
+        if RabbitMQ.had_mapper is None:
+            RabbitMQ.had_mapper = can_connect("127.0.0.1", MAPPER_PORT)
         self._ports, distribution = free_ports(3), free_ports(3)
         home = folder / "home"
         home.mkdir()
@@ -90,7 +92,7 @@ class RabbitMQ:
         """End it, and Erlang's port mapper if it came with it."""
         if self._processes is not None:
             self._processes.stop()
-            if not self._has_mapper:
+            if not RabbitMQ.had_mapper:  # It stays while other nodes need it.
                 subprocess.run(["epmd", "-kill"], capture_output=True, check=False)
 
     def rate(self, bodies: list[bytes], window: int = WINDOW) -> float:
