@@ -11,7 +11,7 @@ from typing import Any
 from samcast.client.fanout import Fanout
 from samcast.errors import NotConnectedError, RefusedError
 from samcast.machine.ports import Channel, Effect, NodeId
-from samcast.runtime.connection import Connection
+from samcast.runtime.connection import Connection, Outgoing
 from samcast.runtime.host import Host
 from samcast.wire.batch import Batch, encode_batch
 from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload
@@ -67,7 +67,8 @@ class Link:
         self._lost = asyncio.Event()
         self._statuses: list[asyncio.Future[bytes]] = []
         self._asked_at: dict[int, float] = {}  # group, or -nonce
-        self._fanout = Fanout(self._on_side_frame)
+        self._outgoing = Outgoing()
+        self._fanout = Fanout(self._outgoing, self._on_side_frame)
         self.is_alone: Callable[[], bool] = lambda: False  # whether one message is all there is
         self.on_connected: list[Callable[[], None]] = []
         self._keeping: asyncio.Task[None] | None = None
@@ -121,7 +122,7 @@ class Link:
         loop = asyncio.get_running_loop()
         welcomed = self._welcomed = loop.create_future()
         self._lost = asyncio.Event()
-        dialed = self._dialed = Connection(self._on_frame, self._on_lost)
+        dialed = self._dialed = Connection(self._outgoing, self._on_frame, self._on_lost)
         dialed.on_open = self._greet
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -252,6 +253,10 @@ class Link:
         is_light = type(message) is Batch and len(message.columns) <= LIGHT_BYTES
         if not is_light or not self.is_alone() or not self._fan_out(message):
             self._write(CHANNEL_BASE + channel, message)
+
+    def flush(self) -> None:
+        """Have what was sent leave now."""
+        self._outgoing.flush()
 
     def _fan_out(self, message: Control | Batch) -> bool:
         connection = self._connection

@@ -177,8 +177,14 @@ class Unnumbered:
         return found
 
     def due_ms(self) -> int:
-        """When the next one comes up."""
-        return self._due[0][0] if self._due else NEVER_MS
+        """When the next one comes up; those that have gone in the meantime are passed over."""
+        while self._due:
+            due_ms, key = self._due[0]
+            held = self._held.get(key)
+            if held is not None and held.due_ms == due_ms:
+                return due_ms
+            heappop(self._due)
+        return NEVER_MS
 
 
 class Lacking:

@@ -13,13 +13,48 @@ from typing import Any, cast
 from samcast.limits import FRAME_BYTES_MAX, FRAME_BYTES_UNTRUSTED_MAX
 from samcast.wire.errors import WireError
 from samcast.wire.frame import FrameDecoder
-from samcast.wire.session import Refused, encode_session
+from samcast.wire.session import NODE_MAX, Refused, encode_session
 
 SLAB_BYTES = 256 * 1024
 WAITING_BYTES_MAX = 64 * 1024 * 1024  # beyond what the socket takes
 DEAD_S = 9  # without a sign of life from the other end's kernel
 
 OnFrame = Callable[["Connection", int, bytes], None]
+
+
+class Outgoing:
+    """The connections of a process that have something to send. A host sends it at the end of its
+    turn; what is written between turns leaves as soon as the loop is through with what it does."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Connection] = []
+        self._is_planned = False
+
+    def add(self, connection: "Connection") -> None:
+        """This one has something now."""
+        self._waiting.append(connection)
+        if not self._is_planned:
+            self._is_planned = True
+            asyncio.get_running_loop().call_soon(self._on_planned)
+
+    def _on_planned(self) -> None:
+        self._is_planned = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Send it all, to clients first: somebody waits for what they hear, while what nodes hear
+        starts more work, on processors that clients may need."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            if len(waiting) > 1:
+                waiting.sort(key=by_urgency)
+            for connection in waiting:
+                connection.flush()
+
+
+def by_urgency(connection: "Connection") -> bool:
+    """Clients before nodes."""
+    return connection.id <= NODE_MAX
 
 
 def notice_the_dead(end: socket.socket) -> None:
@@ -36,7 +71,13 @@ def notice_the_dead(end: socket.socket) -> None:
 class Connection(asyncio.BufferedProtocol):
     """Either side of a connection; its owner gets whole frames."""
 
-    def __init__(self, on_frame: OnFrame, on_lost: Callable[["Connection"], None]) -> None:
+    def __init__(
+        self,
+        outgoing: Outgoing,
+        on_frame: OnFrame,
+        on_lost: Callable[["Connection"], None],
+    ) -> None:
+        self._outgoing = outgoing
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._slab = bytearray(SLAB_BYTES)
@@ -44,7 +85,6 @@ class Connection(asyncio.BufferedProtocol):
         self._decoder = FrameDecoder(FRAME_BYTES_UNTRUSTED_MAX)
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
-        self._is_flush_planned = False
         self.id = 0  # who is at the other end, once that is known
         self.is_dialed = False  # we called, so it is the other end that answers with a welcome
         self.dropped = 0
@@ -107,17 +147,15 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
-        if not self._is_flush_planned:
+        if not self._out:
             if transport.get_write_buffer_size() > WAITING_BYTES_MAX:
                 self.dropped += 1
                 return
-            self._is_flush_planned = True
-            asyncio.get_running_loop().call_soon(self.flush)
+            self._outgoing.add(self)
         self._out.append(frame)
 
     def flush(self) -> None:
         """Hand over what was written in this turn."""
-        self._is_flush_planned = False
         if self._transport is not None and self._out:
             out, self._out = self._out, []
             self._transport.writelines(out)

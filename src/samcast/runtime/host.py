@@ -26,6 +26,7 @@ from samcast.wire.batch import Batch
 from samcast.wire.group import Control
 
 WAKE_MAX_S = 1.0
+ROUNDS_MAX = 4  # of one turn; then the loop sees what else has come
 
 
 class Network(Protocol):
@@ -37,6 +38,10 @@ class Network(Protocol):
 
     def multicast(self, channel: Channel, message: Control | Batch) -> None:
         """To all others of a channel."""
+        ...
+
+    def flush(self) -> None:
+        """Have it leave now, before the roles of this process go on."""
         ...
 
 
@@ -142,23 +147,40 @@ class Host:
         """Have a turn as soon as the loop is through with what it does."""
         if not self._is_planned and self._loop is not None:
             self._is_planned = True
+            self._plan_turn()
+
+    def _plan_turn(self) -> None:
+        if self._loop is not None:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._is_planned = False
         if self._loop is None:
             return
         try:
             self._step_all()
         except BaseException as error:
+            self._is_planned = False
             if self.on_bug is None:
                 raise
             self.on_bug(error)
 
     def _step_all(self) -> None:
+        """What roles of this process tell each other is heard in the same turn, but only after
+        others have been sent what they wait for."""
         self.turns += 1
         now_ms = int(time.monotonic() * 1000)
         ticked = Ticked(now_ms)
+        for _ in range(ROUNDS_MAX):
+            self._step_each(now_ms, ticked)
+            self._network.flush()
+            if not any(self._inbox):
+                self._is_planned = False
+                break
+        else:
+            self._plan_turn()
+        self._plan_wake(now_ms)
+
+    def _step_each(self, now_ms: int, ticked: Ticked) -> None:
         for at, role in enumerate(self._roles):
             events = self._inbox[at]
             if not events and self._dues[at] > now_ms:
@@ -168,7 +190,6 @@ class Host:
             for effect in role.step(events):
                 self._carry_out(at, effect)
             self._dues[at] = role.due_ms()
-        self._plan_wake(now_ms)
 
     def _plan_wake(self, now_ms: int) -> None:
         due = min(self._dues, default=NEVER_MS)

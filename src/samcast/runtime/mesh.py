@@ -13,7 +13,7 @@ from collections.abc import Callable
 from samcast.errors import ConfigError
 from samcast.machine.ports import Channel, NodeId
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
-from samcast.runtime.connection import Connection
+from samcast.runtime.connection import Connection, Outgoing
 from samcast.wire.batch import Batch, encode_batch
 from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload
 from samcast.wire.errors import WireError
@@ -80,6 +80,7 @@ class Mesh:
         self._is_on = is_on
         self._configuration = configuration
         self._status = status
+        self._outgoing = Outgoing()
         self._peers: dict[NodeId, Connection] = {}
         self._clients: dict[int, Connection] = {}
         self._client_next = time.time_ns() // 1000  # so that ids aren't used again after a restart
@@ -117,7 +118,7 @@ class Mesh:
                 self._dialing.append(asyncio.create_task(self._keep_dialed(peer)))
 
     def _accept(self) -> Connection:
-        connection = Connection(self._on_frame, self._on_lost)
+        connection = Connection(self._outgoing, self._on_frame, self._on_lost)
         connection.on_open = self._expect_hello
         return connection
 
@@ -158,7 +159,7 @@ class Mesh:
             self._on_lost(connection)
             lost.set()
 
-        connection = Connection(self._on_frame, on_lost)
+        connection = Connection(self._outgoing, self._on_frame, on_lost)
         connection.on_open = self._greet
         connection.is_dialed = True
         loop = asyncio.get_running_loop()
@@ -321,6 +322,10 @@ class Mesh:
             peer = self._peers.get(node)
             if peer is not None:
                 peer.write(frame)
+
+    def flush(self) -> None:
+        """Have what was sent leave now."""
+        self._outgoing.flush()
 
     def _frame(self, target: int, message: Control | Batch) -> bytes:
         route = encode_route(self._node.id, target)

@@ -265,6 +265,10 @@ class Node:
         """To all others of a channel."""
         self._mesh.multicast(channel, message)
 
+    def flush(self) -> None:
+        """Have what was sent leave now."""
+        self._mesh.flush()
+
     # for people
 
     def _configuration(self) -> Configuration:

@@ -53,8 +53,8 @@ class SyncThread:
             self._inline.append(job)
         elif self._may_inline(chunks, before):
             self._inline.append(job)
-            # After the frames of this turn have left, which is the next thing that the loop does.
-            self._loop.call_soon(self._loop.call_soon, self._sync_inline)
+            # After this turn, whose frames leave first.
+            self._loop.call_soon(self._sync_inline)
         else:
             self._under_way += 1
             self._jobs.put(job)
