@@ -37,7 +37,7 @@ from samcast.machine.ports import (
     Ticked,
     Warn,
 )
-from samcast.wire.batch import Batch, Message, columns_from_messages, make_batch
+from samcast.wire.batch import Batch, Message, columns_from_messages, encode_batch, make_batch
 from samcast.wire.group import (
     AnyRequest,
     Asked,
@@ -404,7 +404,7 @@ class Cell:
     def _keep(self, node: NodeId, effect: Effect) -> None:
         """What a data server does with its disk."""
         if isinstance(effect, StoreBatch):
-            self.payloads[(node, effect.key)] = effect.payload
+            self.payloads[(node, effect.key)] = encode_batch(effect.batch)
         elif isinstance(effect, DropBatch):
             self.payloads.pop((node, effect.key), None)
         elif isinstance(effect, SendStored):

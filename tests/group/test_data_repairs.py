@@ -141,7 +141,7 @@ def test_content_that_lost_to_another_under_its_id_is_replaced() -> None:
     settle(server, [commit(server, run_entry(batch(1), 1))])
     assert not server.numbered.is_whole
     effects = server.step([arrived(batch(1))])
-    assert [store.digest for store in only(StoreBatch, effects)] == [batch(1).digest]
+    assert [store.batch.digest for store in only(StoreBatch, effects)] == [batch(1).digest]
     assert server.numbered.is_whole
 
 

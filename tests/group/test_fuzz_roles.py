@@ -30,7 +30,7 @@ from samcast.group.storage import (
 )
 from samcast.machine.ports import Effect, Event, Multicast, Received, Role, Send, Store, Ticked
 from samcast.machine.ports import Stored as StoredEvent
-from samcast.wire.batch import Batch, decode_batch
+from samcast.wire.batch import Batch, decode_batch, encode_batch
 from samcast.wire.codec import decode, encode
 from samcast.wire.errors import WireError
 from samcast.wire.group import CommitAck, Control, Promise, StartReply
@@ -61,8 +61,8 @@ def check_effects(effects: list[Effect]) -> None:
                 decode_mark(record)
             case StoreSnapshot(state=state):
                 assert Core.decode(state, TINY).encode() == state
-            case StoreBatch(payload=payload, digest=digest):
-                assert decode_batch(payload).digest == digest
+            case StoreBatch(batch=batch):
+                assert decode_batch(encode_batch(batch)) == batch
             case _:
                 pass
 

@@ -33,7 +33,7 @@ def key(counter: int) -> BatchKey:
 
 def store_of(counter: int) -> StoreBatch:
     made = batch(counter)
-    return StoreBatch(counter, key(counter), 1, counter, made.digest, encode_batch(made))
+    return StoreBatch(counter, key(counter), made)
 
 
 async def written(folder: Path, counters: range, *, is_clean: bool = True) -> None:

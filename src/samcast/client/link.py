@@ -13,10 +13,9 @@ from samcast.errors import NotConnectedError, RefusedError
 from samcast.machine.ports import Channel, Effect, NodeId
 from samcast.runtime.connection import Connection, Outgoing
 from samcast.runtime.host import Host
-from samcast.wire.batch import Batch, encode_batch
-from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload
-from samcast.wire.frame import encode_frame
-from samcast.wire.group import Control, HeadRequest, Propose, encode_control
+from samcast.wire.batch import Batch
+from samcast.wire.codec import decode_payload, message_parts
+from samcast.wire.group import Control, HeadRequest, Propose
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration
 from samcast.wire.session import (
     CHANNEL_BASE,
@@ -205,7 +204,7 @@ class Link:
 
     def _on_side_frame(self, kind: int, payload: bytes) -> None:
         source, _ = decode_route(payload)
-        self.host.deliver(source, decode_payload(kind, payload[ROUTE_BYTES:]))
+        self.host.deliver(source, decode_payload(kind, payload, ROUTE_BYTES))
 
     def _on_session(self, payload: bytes) -> None:
         message = decode_session(payload)
@@ -269,23 +268,15 @@ class Link:
         sides = self._fanout.connections()
         if not sides:
             return False
-        assert type(message) is Batch
-        body = encode_batch(message)
         if self.node in self.keepers():
             sides[self.node] = connection
         for node, side in sides.items():
-            side.write(encode_frame(KIND_BATCH, encode_route(0, node) + body))
+            side.write(*message_parts(encode_route(0, node), message))
         return True
 
     def _write(self, target: int, message: Control | Batch) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        route = encode_route(0, target)
-        if type(message) is Batch:
-            connection.write(encode_frame(KIND_BATCH, route + encode_batch(message)))
-        else:
-            connection.write(encode_frame(KIND_CONTROL, route + encode_control(message)))
+        if self._connection is not None:
+            self._connection.write(*message_parts(encode_route(0, target), message))
 
     async def status(self) -> bytes:
         """How the node that we are connected to is."""

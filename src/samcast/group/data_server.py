@@ -41,7 +41,7 @@ from samcast.machine.ports import (
     Warn,
 )
 from samcast.machine.quorum import servers_with
-from samcast.wire.batch import Batch, encode_batch
+from samcast.wire.batch import Batch
 from samcast.wire.group import (
     Answer,
     AnswerKind,
@@ -270,8 +270,7 @@ class DataServer:
     def _write(self, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
         token = self.next_token()
         self._writing.append((token, key))
-        payload = encode_batch(batch)
-        out.append(StoreBatch(token, key, batch.count, batch.birth, batch.digest, payload))
+        out.append(StoreBatch(token, key, batch))
 
     def store_numbered(
         self, key: BatchKey, batch: Batch, number_first: int, out: list[Effect]

@@ -6,6 +6,7 @@ import msgspec
 
 from samcast.group.order_log import OrderLog
 from samcast.machine.ports import Effect, Event, Store
+from samcast.wire.batch import Batch
 from samcast.wire.group import RunKey, StageKey
 from samcast.wire.order import EPOCH_NONE, HASH_NONE, Epoch
 from samcast.wire.records import (
@@ -52,10 +53,7 @@ class StoreBatch(Store, frozen=True, gc=False):
     """Append a payload to the data segments."""
 
     key: BatchKey
-    count: int
-    birth: int
-    digest: bytes
-    payload: bytes
+    batch: Batch
 
 
 class StoreMarks(Store, frozen=True, gc=False):

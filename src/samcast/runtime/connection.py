@@ -84,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._view = memoryview(self._slab)
         self._decoder = FrameDecoder(FRAME_BYTES_UNTRUSTED_MAX)
         self._transport: asyncio.Transport | None = None
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self.id = 0  # who is at the other end, once that is known
         self.is_dialed = False  # we called, so it is the other end that answers with a welcome
         self.dropped = 0
@@ -142,8 +142,9 @@ class Connection(asyncio.BufferedProtocol):
         """The other end has said who it is: it may send large frames from now on."""
         self._decoder.allow(FRAME_BYTES_MAX)
 
-    def write(self, frame: bytes) -> None:
-        """Send a frame with the others of this turn; dropped if the peer doesn't keep up."""
+    def write(self, *frame: bytes | memoryview) -> None:
+        """Send a frame, in however many parts, with the others of this turn; dropped if the peer
+        doesn't keep up."""
         transport = self._transport
         if transport is None:
             return
@@ -152,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.dropped += 1
                 return
             self._outgoing.add(self)
-        self._out.append(frame)
+        self._out += frame
 
     def flush(self) -> None:
         """Hand over what was written in this turn."""

@@ -16,11 +16,13 @@ from samcast.group.storage import BatchKey, DataRecovery, StoreBatch, StoreMarks
 from samcast.machine.ports import Store
 from samcast.runtime.data_segments import begin_segment, footer_of, read_listing, segments_in
 from samcast.runtime.sync_thread import Chunk, SyncThread
+from samcast.wire.batch import Batch, batch_parts, encode_batch
 from samcast.wire.records import decode_mark
-from samcast.wire.segment import encode_record, read_record
+from samcast.wire.segment import read_record, record_parts
 
 SEGMENT_BYTES = 128 * 1024 * 1024
 LAZY_S = 0.02
+COPIED_BYTES_MAX = 16 * 1024  # a copy of less costs less than one more part to write
 
 
 class DataStore:
@@ -35,7 +37,7 @@ class DataStore:
         self._at = 0
         self._listing = Listing()  # of the segment that is being written
         self._places = RunMap("IQI")  # generation of the segment, offset, length
-        self._unsynced: dict[BatchKey, tuple[int, bytes]] = {}  # not yet readable: token, payload
+        self._unsynced: dict[BatchKey, tuple[int, Batch]] = {}  # not readable yet
         self._thread: SyncThread | None = None
         self._loop: AbstractEventLoop = asyncio.get_running_loop()
         self._lazy: list[Chunk] = []  # written, in order, with the next payload or soon
@@ -111,28 +113,34 @@ class DataStore:
             self._seal()
             self._begin_segment()
         if type(effect) is StoreBatch:
-            record = self._record(KIND_BATCH, effect.payload)
-            key = effect.key
-            self._unsynced[key] = (effect.token, effect.payload)
-            self._places.put(key, self._generation, self._at, len(record))
+            key, batch = effect.key, effect.batch
+            at, size = self._at, self._append(KIND_BATCH, batch_parts(batch))
+            self._unsynced[key] = (effect.token, batch)
+            self._places.put(key, self._generation, at, size)
             self._listing.batches.append(
-                Listed(key, effect.count, effect.birth, effect.digest, self._at, len(record))
+                Listed(key, batch.count, batch.birth, batch.digest, at, size)
             )
         else:
             assert type(effect) is StoreMarks
-            record = self._record(KIND_MARKS, effect.record)
+            self._append(KIND_MARKS, (effect.record,))
             self._listing.marks += [(m[:5], m[5]) for m in decode_mark(effect.record).marks]
-        self._lazy.append((self._fds[self._generation], self._at, record))
         self._lazy_token = effect.token
-        self._at += len(record)
-        self.bytes_written += len(record)
         if type(effect) is StoreBatch:
             self._write_lazy()
         elif self._lazy_timer is None:  # Nobody waits for a mark: it goes with what comes next.
             self._lazy_timer = self._loop.call_later(LAZY_S, self._write_lazy)
 
-    def _record(self, kind: int, body: bytes) -> bytes:
-        return encode_record(kind, body, generation=self._generation, offset=self._at)
+    def _append(self, kind: int, body: tuple[bytes, ...]) -> int:
+        """Have a record written at the end; its size."""
+        fd, start = self._fds[self._generation], self._at
+        parts = record_parts(kind, body, generation=self._generation, offset=start)
+        if sum(map(len, body)) < COPIED_BYTES_MAX:
+            parts = (b"".join(parts),)
+        for part in parts:
+            self._lazy.append((fd, self._at, part))
+            self._at += len(part)
+        self.bytes_written += self._at - start
+        return self._at - start
 
     def _write_lazy(self) -> None:
         if self._lazy_timer is not None:
@@ -148,7 +156,7 @@ class DataStore:
         """A payload as stored, verified; None if it is gone or rotten."""
         unsynced = self._unsynced.get(key)
         if unsynced is not None:
-            return unsynced[1]
+            return encode_batch(unsynced[1])
         place = self.place_of(key)
         if place is None:
             return None

@@ -14,10 +14,10 @@ from samcast.errors import ConfigError
 from samcast.machine.ports import Channel, NodeId
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.connection import Connection, Outgoing
-from samcast.wire.batch import Batch, encode_batch
-from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload
+from samcast.wire.batch import Batch
+from samcast.wire.codec import KIND_CONTROL, decode_payload, message_parts
 from samcast.wire.errors import WireError
-from samcast.wire.frame import encode_frame
+from samcast.wire.frame import frame_parts
 from samcast.wire.group import (
     Control,
     Follow,
@@ -25,7 +25,6 @@ from samcast.wire.group import (
     NumberRequest,
     PayloadRequest,
     Propose,
-    encode_control,
 )
 from samcast.wire.order import Configuration
 from samcast.wire.session import (
@@ -275,20 +274,19 @@ class Mesh:
         if node_of(source) != connection.id:
             raise WireError("route-source", f"node {connection.id} speaks for {source}")
         if target >= CHANNEL_BASE or target == self._node.id:
-            self._deliver(source, decode_payload(kind, payload[ROUTE_BYTES:]))
+            self._deliver(source, decode_payload(kind, payload, ROUTE_BYTES))
         else:
             client = self._clients.get(target)
             if client is not None:
-                client.write(encode_frame(kind, payload))
+                client.write(*frame_parts(kind, payload))
 
     def _on_client_frame(
         self, connection: Connection, kind: int, target: int, payload: bytes
     ) -> None:
-        body = payload[ROUTE_BYTES:]
-        if kind == KIND_CONTROL and not _is_for_clients(body):
+        if kind == KIND_CONTROL and not _is_for_clients(payload):
             raise WireError("client-kind", "that is not for clients to say")
         if target == self._node.id:
-            self._deliver(connection.id, decode_payload(kind, body))
+            self._deliver(connection.id, decode_payload(kind, payload, ROUTE_BYTES))
             return
         nodes = [target]
         if target >= CHANNEL_BASE:
@@ -297,13 +295,14 @@ class Mesh:
                 raise WireError("client-channel", f"channel {channel} is not for clients")
             nodes = self._on_channel[Channel(channel)]
         # Cut through: the others get it before our own roles look at it.
-        frame = encode_frame(kind, encode_route(connection.id, target) + body)
+        body = memoryview(payload)[ROUTE_BYTES:]
+        frame = frame_parts(kind, encode_route(connection.id, target), body)
         for node in nodes:
             peer = self._peers.get(node)
             if peer is not None:
-                peer.write(frame)
+                peer.write(*frame)
         if target >= CHANNEL_BASE and self._is_on(Channel(target - CHANNEL_BASE)):
-            self._deliver(connection.id, decode_payload(kind, body))
+            self._deliver(connection.id, decode_payload(kind, payload, ROUTE_BYTES))
 
     # what goes out
 
@@ -313,25 +312,20 @@ class Mesh:
         table = self._clients if node == self._node.id else self._peers
         connection = table.get(to if node == self._node.id else node)
         if connection is not None:
-            connection.write(self._frame(to, message))
+            connection.write(*message_parts(encode_route(self._node.id, to), message))
 
     def multicast(self, channel: Channel, message: Control | Batch) -> None:
         """To all other nodes of a channel."""
-        frame = self._frame(CHANNEL_BASE + channel, message)
+        route = encode_route(self._node.id, CHANNEL_BASE + channel)
+        frame = message_parts(route, message)
         for node in self._on_channel[channel]:
             peer = self._peers.get(node)
             if peer is not None:
-                peer.write(frame)
+                peer.write(*frame)
 
     def flush(self) -> None:
         """Have what was sent leave now."""
         self._outgoing.flush()
-
-    def _frame(self, target: int, message: Control | Batch) -> bytes:
-        route = encode_route(self._node.id, target)
-        if type(message) is Batch:
-            return encode_frame(KIND_BATCH, route + encode_batch(message))
-        return encode_frame(KIND_CONTROL, route + encode_control(message))
 
     # for people
 
@@ -340,6 +334,7 @@ class Mesh:
         return {"nodes": len(self._peers), "clients": len(self._clients)}
 
 
-def _is_for_clients(body: bytes) -> bool:
+def _is_for_clients(payload: bytes) -> bool:
     """By the tag, the first element of a short array: a look that costs nothing."""
-    return len(body) >= 2 and body[0] & 0xF0 == 0x90 and body[1] in CLIENT_TAGS
+    start = payload[ROUTE_BYTES : ROUTE_BYTES + 2]
+    return len(start) == 2 and start[0] & 0xF0 == 0x90 and start[1] in CLIENT_TAGS

@@ -1,7 +1,6 @@
 """A node: one process with one event loop, its disks, its connections, and any set of roles."""
 
 import asyncio
-import gc
 import os
 import random
 import secrets
@@ -34,6 +33,7 @@ from samcast.runtime.cluster_file import ClusterPlan
 from samcast.runtime.data_store import DataStore
 from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_aside
 from samcast.runtime.host import Host
+from samcast.runtime.memory import prepare_start, settle
 from samcast.runtime.mesh import Mesh
 from samcast.runtime.order_store import OrderStore
 from samcast.runtime.scrub import Scrub
@@ -45,7 +45,6 @@ ROOM_CHECK_S = 1.0
 # For votes and the order, when payloads have filled the disk.
 ROOM_RESERVED_BYTES = 64 * 1024 * 1024
 ROOM_UNCHECKED_BYTES = 4 * 1024 * 1024  # written before we look again; others write here too
-GC_THRESHOLD = 50_000
 SWITCH_S = 0.0005  # a sync that is done doesn't wait long for a busy loop to take notice
 EXIT_DISK = 3
 EXIT_BUG = 4
@@ -96,10 +95,7 @@ class Node:
             loop.add_signal_handler(number, self._stopped.set)
         self._open_disks()
         self._start_roles()
-        # What was imported and recovered stays, and roles make next to no cycles: look for them
-        # seldom, and only among what is new.
-        gc.freeze()
-        gc.enable()
+        settle()
         await self._mesh.start()
         assert self._data is not None
         self._scrub = Scrub(self._data, self._on_rotted)
@@ -230,7 +226,7 @@ class Node:
             assert store is not None
             store.store(effect)
             if type(effect) is StoreBatch:
-                self._unchecked_bytes += len(effect.payload)
+                self._unchecked_bytes += len(effect.batch.columns)
                 if self._unchecked_bytes > ROOM_UNCHECKED_BYTES:
                     self._check_room()
         elif type(effect) is SendStored:
@@ -335,6 +331,5 @@ def run_node(plan: ClusterPlan, name: str) -> int:
         return await Node(plan, name).run()
 
     sys.setswitchinterval(SWITCH_S)
-    gc.disable()  # until the node has started
-    gc.set_threshold(GC_THRESHOLD, 20, 100)
+    prepare_start()
     return uvloop.run(main())

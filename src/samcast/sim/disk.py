@@ -32,6 +32,7 @@ from samcast.group.storage import (
 from samcast.limits import SECTOR_BYTES
 from samcast.machine.ports import Store
 from samcast.sim.chance import SeededChance
+from samcast.wire.batch import encode_batch
 from samcast.wire.journal import JournalWriter, Verdict
 from samcast.wire.records import SuperRecord, VoteRecord, encode_record
 from samcast.wire.segment import encode_record as encode_data
@@ -154,7 +155,7 @@ class Disk:
 
     def _store_data(self, effect: Store) -> None:
         if type(effect) is StoreBatch:
-            body, kind = effect.payload, KIND_BATCH
+            body, kind = encode_batch(effect.batch), KIND_BATCH
             self._unsynced[effect.key] = body
         else:
             assert type(effect) is StoreMarks

@@ -184,7 +184,7 @@ class Judge:
         storing = self._storing.get(process.node, [])
         while storing and storing[0][0] <= token:
             _, effect = storing.pop(0)
-            self._hold(process.disk.uuid, effect.key, effect.digest)
+            self._hold(process.disk.uuid, effect.key, effect.batch.digest)
 
     def _hold(self, uuid: int, key: tuple[int, bytes, int, int, int], digest: bytes) -> None:
         self.facts.payloads.setdefault((key, digest), {})[uuid] = True
@@ -200,7 +200,7 @@ class Judge:
         """A data server gave a payload up of its own will."""
         assert process.disk is not None
         storing = self._storing.get(process.node, [])
-        held = [store.digest for _, store in storing if store.key == effect.key]
+        held = [store.batch.digest for _, store in storing if store.key == effect.key]
         for (key, digest), disks in self.facts.payloads.items():
             if key == effect.key and disks.pop(process.disk.uuid, False):
                 held.append(digest)

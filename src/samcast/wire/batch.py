@@ -140,6 +140,11 @@ def restamp(
 
 def encode_batch(batch: Batch) -> bytes:
     """The payload of a frame that carries the batch."""
+    return b"".join(batch_parts(batch))
+
+
+def batch_parts(batch: Batch) -> tuple[bytes, bytes]:
+    """The same in two parts, for those who can do without a copy of the second one."""
     header = _pack_header(
         batch.group,
         batch.incarnation,
@@ -154,15 +159,17 @@ def encode_batch(batch: Batch) -> bytes:
         batch.configuration,
         0,
     )
-    return header + batch.columns
+    return header, batch.columns
 
 
-def decode_batch(payload: bytes) -> Batch:
-    """Checks a payload in full, without a look at single messages, and computes its digest."""
-    if len(payload) < BATCH_HEADER_BYTES:
-        raise _faulty("batch-truncated", f"{len(payload)} bytes are less than a header of 80")
-    check_size(len(payload) - BATCH_HEADER_BYTES)
-    return _freeze(payload, payload[BATCH_HEADER_BYTES:])
+def decode_batch(payload: bytes, at: int = 0) -> Batch:
+    """Checks what a payload has from a place on in full, without a look at single messages, and
+    computes its digest."""
+    columns_at = at + BATCH_HEADER_BYTES
+    if len(payload) < columns_at:
+        raise _faulty("batch-truncated", f"{len(payload) - at} bytes are less than a header of 80")
+    check_size(len(payload) - columns_at)
+    return _freeze(payload[at:columns_at], payload[columns_at:])
 
 
 def columns_from_messages(messages: Sequence[Message]) -> bytes:

@@ -28,19 +28,36 @@ _HEADER = struct.Struct("<4sBBHII")
 _CHECKED = struct.Struct("<4sBBHI")  # the part of the header that the check covers
 _CHECK = struct.Struct("<I")
 _KIND_MAX = 0xFF
+_COPIED_BYTES_MAX = 16 * 1024  # a copy of less costs less than one more part to write
 
 
-def encode_frame(kind: int, payload: bytes) -> bytes:
-    """Puts a payload into its envelope, with one copy of it."""
+def encode_frame(kind: int, *payload: bytes | memoryview) -> bytes:
+    """Puts a payload, in however many parts, into its envelope, with one copy of it."""
+    return b"".join((_envelope(kind, payload), *payload))
+
+
+def frame_parts(kind: int, *payload: bytes | memoryview) -> tuple[bytes | memoryview, ...]:
+    """The same for whoever writes parts as they are: large ones are not copied."""
+    envelope = _envelope(kind, payload)
+    if len(payload[-1]) < _COPIED_BYTES_MAX:
+        return (b"".join((envelope, *payload)),)
+    return (b"".join((envelope, *payload[:-1])), payload[-1])
+
+
+def _envelope(kind: int, payload: tuple[bytes | memoryview, ...]) -> bytes:
     assert 0 <= kind <= _KIND_MAX, f"a frame's kind is one byte, not {kind}"
-    if len(payload) > FRAME_BYTES_MAX:
+    length = sum(map(len, payload))
+    if length > FRAME_BYTES_MAX:
         raise WireError(
             "frame-length",
-            f"a payload of {len(payload)} bytes is above the {FRAME_BYTES_MAX} that a frame may"
+            f"a payload of {length} bytes is above the {FRAME_BYTES_MAX} that a frame may"
             " carry; cut it into several frames",
         )
-    checked = _CHECKED.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, len(payload))
-    return b"".join((checked, _CHECK.pack(crc32c(payload, crc32c(checked))), payload))
+    checked = _CHECKED.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, length)
+    check = crc32c(checked)
+    for part in payload:
+        check = crc32c(part, check)
+    return checked + _CHECK.pack(check)
 
 
 def decode_frame(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[int, bytes]:

@@ -64,9 +64,16 @@ def record_bytes(length: int) -> int:
 
 def encode_record(kind: int, body: bytes, *, generation: int, offset: int) -> bytes:
     """A record for just this place; `end` of a scan, or of the record before, is the next one."""
+    return b"".join(record_parts(kind, (body,), generation=generation, offset=offset))
+
+
+def record_parts(
+    kind: int, body: Sequence[bytes], *, generation: int, offset: int
+) -> tuple[bytes, ...]:
+    """The same from a body in parts, and in parts: none of the body's is copied."""
     if not 0 <= kind < KIND_FOOTER:
         raise ValueError(f"a record's kind is from 0 to {KIND_FOOTER - 1}, not {kind}")
-    return _encode(kind, body, generation, offset)
+    return _parts(kind, body, generation, offset)
 
 
 def read_record(data: bytes, *, generation: int, offset: int) -> tuple[int, bytes] | None:
@@ -114,7 +121,8 @@ def encode_footer(entries: Sequence[bytes], *, generation: int, offset: int) -> 
     room = record_bytes(len(listed) + FOOTER_TAIL_BYTES)
     body = listed.ljust(room - _BODY_FROM - FOOTER_TAIL_BYTES, b"\0")
     tail = _TAIL.pack(offset, room, _MAGIC)
-    return _encode(KIND_FOOTER, body + tail + _CHECK.pack(crc32c(tail)), generation, offset)
+    whole = body + tail + _CHECK.pack(crc32c(tail))
+    return b"".join(_parts(KIND_FOOTER, (whole,), generation, offset))
 
 
 def footer_offset(tail: bytes) -> int | None:
@@ -155,17 +163,20 @@ def _entries(listed: bytes) -> list[bytes] | None:
     return entries if place <= len(listed) else None
 
 
-def _encode(kind: int, body: bytes, generation: int, offset: int) -> bytes:
-    if len(body) > SEGMENT_BODY_BYTES_MAX:
-        raise ValueError(f"a body of {len(body)} bytes; {SEGMENT_BODY_BYTES_MAX} fit a record")
+def _parts(kind: int, body: Sequence[bytes], generation: int, offset: int) -> tuple[bytes, ...]:
+    length = sum(map(len, body))
+    if length > SEGMENT_BODY_BYTES_MAX:
+        raise ValueError(f"a body of {length} bytes; {SEGMENT_BODY_BYTES_MAX} fit a record")
     if not 0 < generation <= _GENERATION_MAX:
         raise ValueError(f"a generation is from 1 to {_GENERATION_MAX}, not {generation}")
     if offset < 0 or offset % SEGMENT_ALIGN_BYTES:
         raise ValueError(f"a record begins at a multiple of {SEGMENT_ALIGN_BYTES}, not {offset}")
-    seed = crc32c(_PLACE.pack(generation, offset))
-    fields = _FIELDS.pack(_MAGIC, kind, 0, 0, len(body), generation, crc32c(body, seed))
+    seed = check = crc32c(_PLACE.pack(generation, offset))
+    for part in body:
+        check = crc32c(part, check)
+    fields = _FIELDS.pack(_MAGIC, kind, 0, 0, length, generation, check)
     header = fields + _CHECK.pack(crc32c(fields, seed))
-    return (header + body).ljust(record_bytes(len(body)), b"\0")
+    return (header, *body, bytes(record_bytes(length) - length - _BODY_FROM))
 
 
 def _header(data: bytes, place: int, offset: int) -> _Header | None:
