@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
+from samcast.group.listing import DataRecovery
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import (
     BatchKey,
-    DataRecovery,
     DropBatch,
     OrderRecovery,
     RewriteOrder,

@@ -3,10 +3,9 @@
 import pytest
 
 from samcast.group.data_server import DataServer
+from samcast.group.listing import DataRecovery, Listed, Listing, columns_of
 from samcast.group.storage import (
-    DataRecovery,
     DropBatch,
-    FoundBatch,
     Rotted,
     SendStored,
     StoreBatch,
@@ -182,8 +181,11 @@ def test_a_payload_that_rotted_is_missing_and_nothing_worse() -> None:
 
 @pytest.mark.req("GRP-23")
 def test_a_server_comes_back_with_its_payloads_and_their_numbers() -> None:
-    found = [FoundBatch(key_of(of), of.count, of.birth, of.digest) for of in (batch(1), batch(2))]
-    recovery = DataRecovery(101, found, [(key_of(batch(1)), 1)], 3)
+    listed = [
+        Listed(key_of(of), of.count, of.birth, of.digest, 0, 64) for of in (batch(1), batch(2))
+    ]
+    columns = columns_of(Listing(listed, [(key_of(batch(1)), 1)]))
+    recovery = DataRecovery(101, columns.runs, (), columns.marks)
     server = data_server(recovery=recovery)
     asked = Received(CLIENT, PayloadRequest((), (), ((GROUP, 1, 1),)))
     assert only(SendStored, server.step([asked])) == [SendStored(CLIENT, ((1, key_of(batch(1))),))]

@@ -1,5 +1,6 @@
 """Packed facts about runs do what dictionaries do, in whatever order things come."""
 
+from array import array
 from bisect import bisect_right
 
 from hypothesis import given
@@ -21,7 +22,7 @@ POPS = st.tuples(st.just("pop"), KEYS, st.just(0))
 
 @given(st.lists(st.one_of(PUTS, PUTS, POPS), max_size=60))
 def test_a_run_map_is_a_dictionary(steps: list[tuple[str, BatchKey, int]]) -> None:
-    packed = RunMap("Q16s")
+    packed = RunMap("QD")
     plain: dict[BatchKey, tuple[int, bytes]] = {}
     for what, key, value in steps:
         if what == "put":
@@ -33,6 +34,56 @@ def test_a_run_map_is_a_dictionary(steps: list[tuple[str, BatchKey, int]]) -> No
         assert (key in packed, len(packed)) == (key in plain, len(plain))
     assert sorted(packed.keys()) == sorted(plain)
     assert {key: packed.get(key) for key in packed.keys()} == plain  # noqa: SIM118
+
+
+COUNTERS = st.lists(st.integers(1, 40), min_size=1, unique=True).map(sorted)
+
+
+@given(st.lists(st.tuples(st.integers(1, 2), COUNTERS), max_size=8))
+def test_columns_are_taken_over_as_if_they_came_one_by_one(
+    added: list[tuple[int, list[int]]],
+) -> None:
+    whole, single = RunMap("QID"), RunMap("QID")
+    for turn, (incarnation, counters) in enumerate(added):
+        sender = (1, b"a" * 16, incarnation)
+        rows = [(100 * turn + c, c, bytes([turn, c]) * 8) for c in counters]
+        whole.extend(
+            sender,
+            array("Q", counters).tobytes(),
+            array("Q", [row[0] for row in rows]).tobytes(),
+            array("I", [row[1] for row in rows]).tobytes(),
+            b"".join(row[2] for row in rows),
+        )
+        for counter, row in zip(counters, rows, strict=True):
+            single.put((*sender, counter, 0), *row)
+    assert len(whole) == len(single)
+    assert {k: whole.get(k) for k in whole.keys()} == {  # noqa: SIM118
+        k: single.get(k)
+        for k in single.keys()  # noqa: SIM118
+    }
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"a" * 16, b"b" * 16]), COUNTERS), max_size=8))
+def test_columns_are_found_by_number_once_they_are_sorted(
+    added: list[tuple[bytes, list[int]]],
+) -> None:
+    packed = ByNumber(1)
+    plain: dict[int, BatchKey] = {}
+    for turn, (sender, numbers) in enumerate(added):
+        counters = [100 * turn + number for number in numbers]
+        if turn % 3 == 2:
+            packed.extend_one(numbers[0], counters[0], (1, sender, 1, counters[0], turn))
+            plain[numbers[0]] = (1, sender, 1, counters[0], turn)
+            continue
+        columns = [array(code, values) for code, values in
+                   (("Q", counters), ("Q", numbers), ("I", counters))]  # fmt: skip
+        packed.extend((sender, 1), *(column.tobytes() for column in columns))
+        plain.update({n: (1, sender, 1, c, 0) for n, c in zip(numbers, counters, strict=True)})
+    packed.sort()
+    assert packed.firsts.tolist() == sorted(plain)
+    for at, number in enumerate(sorted(plain)):
+        assert packed.key_at(at) == plain[number]
+        assert packed.counts[at] == plain[number][3]
 
 
 NUMBERED = st.tuples(st.just("put"), st.integers(1, 30), KEYS)

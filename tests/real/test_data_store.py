@@ -1,14 +1,17 @@
 """Data segments as files: sealed, scanned, torn, rotten, and looked over by the scrub."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from samcast.group.storage import BatchKey, DataRecovery, StoreBatch, StoreMarks
-from samcast.runtime.data_segments import segments_in
+from samcast.group.listing import DataRecovery, SegmentColumns
+from samcast.group.storage import BatchKey, StoreBatch, StoreMarks
+from samcast.runtime import data_store
+from samcast.runtime.data_segments import OPEN_MAX, footer_of, segments_in
 from samcast.runtime.data_store import DataStore
 from samcast.runtime.folder import write_durably
 from samcast.runtime.scrub import Scrub
@@ -74,11 +77,10 @@ def run(folder: Path, check: Callable[[DataStore, DataRecovery], None]) -> None:
 
 def holds(count: int) -> Callable[[DataStore, DataRecovery], None]:
     def check(store: DataStore, recovery: DataRecovery) -> None:
-        assert [b.key for b in recovery.batches] == [key(i) for i in range(1, count + 1)]
-        assert [(b.count, b.birth) for b in recovery.batches] == [
-            (1, i) for i in range(1, count + 1)
-        ]
-        assert dict(recovery.marks) == {key(i): i for i in range(1, count + 1)}
+        found = list(recovery.found())
+        assert [b.key for b in found] == [key(i) for i in range(1, count + 1)]
+        assert [(b.count, b.birth) for b in found] == [(1, i) for i in range(1, count + 1)]
+        assert recovery.numbers() == {key(i): i for i in range(1, count + 1)}
         for i in range(1, count + 1):
             assert store.read(key(i)) == encode_batch(batch(i))
 
@@ -104,7 +106,7 @@ def test_a_sealed_segment_is_not_scanned(tmp_path: Path, is_clean: bool) -> None
     path.write_bytes(data)
 
     def check(store: DataStore, recovery: DataRecovery) -> None:
-        assert len(recovery.batches) == 5
+        assert len(list(recovery.found())) == 5
         assert store.read(key(1)) is None
         assert store.read(key(2)) is not None
 
@@ -128,6 +130,40 @@ def test_a_footer_that_is_damaged_means_scan(tmp_path: Path) -> None:
     data[-30] ^= 1
     path.write_bytes(data)
     run(tmp_path, holds(5))
+
+
+def test_a_footer_whose_columns_do_not_fit_together_means_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crooked(columns: SegmentColumns, generation: int, end: int) -> bytes:
+        columns.runs[0].offsets = columns.runs[0].offsets[8:]
+        return footer_of(columns, generation, end)
+
+    monkeypatch.setattr(data_store, "footer_of", crooked)
+    asyncio.run(written(tmp_path, range(1, 6)))
+    monkeypatch.undo()
+    run(tmp_path, holds(5))
+
+
+def test_few_files_are_open_however_many_segments_there_are(tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path, range(1, 1000)))
+    assert len(segments_in(tmp_path)) > OPEN_MAX + 20
+
+    def check(store: DataStore, recovery: DataRecovery) -> None:
+        holds(999)(store, recovery)
+        inside = [link for link in open_files() if link.startswith(str(tmp_path))]
+        assert OPEN_MAX <= len(inside) <= OPEN_MAX + 1
+
+    run(tmp_path, check)
+    assert not [link for link in open_files() if link.startswith(str(tmp_path))]
+
+
+def open_files() -> list[str]:
+    found = []
+    for fd in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            found.append(str(fd.readlink()))
+    return found
 
 
 def test_the_scrub_finds_rot_and_reads_all_else(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from samcast.group.election import speaks_for
 from samcast.group.follower import Follower
 from samcast.group.joining import Joining
+from samcast.group.listing import DataRecovery, FoundBatch, with_marks
 from samcast.group.payloads import Held, Numbered, Unnumbered, key_of
 from samcast.group.repair import Repairs
 from samcast.group.reports import Reports
@@ -22,7 +23,6 @@ from samcast.group.rows import answer_of
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import (
     BatchKey,
-    DataRecovery,
     DropBatch,
     Filled,
     Freed,
@@ -122,17 +122,29 @@ class DataServer:
         }
 
     def _recover(self, recovery: DataRecovery) -> None:
-        number_of = dict(recovery.marks).get
-        numbered: list[tuple[BatchKey, int, int, bytes]] = []
-        for found in recovery.batches:
-            number = number_of(found.key)
-            if number is not None:
-                numbered.append((found.key, number, found.count, found.digest))
+        """In columns where all runs have a number, which is nearly everywhere."""
+        marks = dict(recovery.marks)
+        for runs in recovery.runs:
+            numbers = with_marks(runs, marks)
+            if 0 not in numbers:
+                self.numbered.recover(runs, numbers.tobytes())
                 continue
+            for found, number in zip(runs.found(), numbers, strict=True):
+                self._recover_one(found, number)
+        for found in recovery.stages:
+            self._recover_one(found, marks.get(found.key, 0))
+        self.numbered.sort()
+        for key in self.unnumbered.all():  # One of two copies may be marked, the other not.
+            if key in self.numbered:
+                self.unnumbered.pop(key)
+
+    def _recover_one(self, found: FoundBatch, number: int) -> None:
+        if number:
+            self.numbered.recover_one(found, number)
+        elif found.key not in self.unnumbered:
             held = Held(found.count, found.birth, found.digest)
             held.is_durable = True
             self.unnumbered.add(found.key, held)
-        self.numbered.recover(numbered)
 
     # the door
 

@@ -7,6 +7,7 @@ by deadline (to repeat reports); each look costs the same however many wait.
 from bisect import bisect_left, bisect_right, insort
 from heapq import heappop, heappush
 
+from samcast.group.listing import FoundBatch, StoredRuns
 from samcast.group.run_map import ByNumber, RunMap
 from samcast.group.storage import BatchKey
 from samcast.machine.ports import NEVER_MS, NodeId
@@ -202,7 +203,7 @@ class Numbered:
     """Payloads by number, per group, and which numbers lack theirs."""
 
     def __init__(self) -> None:
-        self._at = RunMap("QI16s")  # number_first, count, digest
+        self._at = RunMap("QID")  # number_first, count, digest
         self._runs: dict[int, ByNumber] = {}
         self._lacking: dict[int, Lacking] = {}
 
@@ -240,13 +241,22 @@ class Numbered:
             runs = self._runs[group] = ByNumber(group)
         return runs
 
-    def recover(self, found: list[tuple[BatchKey, int, int, bytes]]) -> None:
-        """What a disk gave back, with its numbers; nothing was known before."""
-        for key, number_first, count, digest in found:
-            self._at.put(key, number_first, count, digest)
-        found.sort(key=_number_first)
-        for key, number_first, count, _ in found:
-            self._runs_of(key[0]).put(number_first, count, key)
+    def recover(self, runs: StoredRuns, numbers: bytes) -> None:
+        """Runs that a disk gave back, with their first numbers. When all have been told, `sort`."""
+        group, sender, incarnation = runs.sender
+        self._at.extend(runs.sender, runs.counters, numbers, runs.counts, runs.digests)
+        by_number = self._runs_of(group)
+        by_number.extend((sender, incarnation), runs.counters, numbers, runs.counts)
+
+    def recover_one(self, found: FoundBatch, number_first: int) -> None:
+        """The same for one payload."""
+        self._at.put(found.key, number_first, found.count, found.digest)
+        self._runs_of(found.key[0]).extend_one(number_first, found.count, found.key)
+
+    def sort(self) -> None:
+        """All that a disk gave back has been told."""
+        for runs in self._runs.values():
+            runs.sort()
 
     def lose(self, key: BatchKey) -> None:
         """A payload is gone from the disk: its numbers are lacking."""
@@ -318,7 +328,3 @@ class Numbered:
         if lacking is None or lacking.expected.get(number_first) != (key, digest):
             return 0
         return number_first
-
-
-def _number_first(found: tuple[BatchKey, int, int, bytes]) -> int:
-    return found[1]

@@ -1,10 +1,18 @@
 """What a start makes of the bytes on a disk: pure, so that the simulator runs the real thing."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from samcast.group.storage import BatchKey, DataRecovery, FoundBatch, OrderRecovery
+from samcast.group.listing import (
+    DataRecovery,
+    FoundBatch,
+    Listed,
+    Listing,
+    SegmentColumns,
+    StoredRuns,
+)
+from samcast.group.storage import BatchKey, OrderRecovery
 from samcast.wire.batch import decode_batch
 from samcast.wire.errors import WireError
 from samcast.wire.journal import JournalWriter, Verdict, scan_journal
@@ -71,24 +79,6 @@ def recover_order(
     return OrderRecovery(uuid, vote, records, is_rotten, snapshots), writer, scan.verdict
 
 
-class Listed(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A payload in a data segment."""
-
-    key: BatchKey
-    count: int
-    birth: int
-    digest: bytes
-    offset: int
-    length: int  # of the whole record
-
-
-class Listing(msgspec.Struct, array_like=True):
-    """What a data segment holds, as its footer says or as a scan finds."""
-
-    batches: list[Listed] = []
-    marks: list[tuple[BatchKey, int]] = []
-
-
 def list_segment(generation: int, image: bytes) -> tuple[Listing, SegmentScan]:
     """Look at every record of a segment."""
     scan = scan_segment(image, generation)
@@ -113,20 +103,20 @@ def list_segment(generation: int, image: bytes) -> tuple[Listing, SegmentScan]:
 class DataScan:
     """Gathers what the data segments hold, one segment after the other, oldest first."""
 
-    def __init__(self, uuid: int, on_place: Callable[[BatchKey, Place], None]) -> None:
+    def __init__(self, uuid: int) -> None:
         self._uuid = uuid
-        self._on_place = on_place  # told where each payload is
-        self._batches: dict[BatchKey, FoundBatch] = {}
+        self._runs: list[StoredRuns] = []
+        self._stages: dict[BatchKey, FoundBatch] = {}
         self._marks: list[tuple[BatchKey, int]] = []
 
-    def add(self, generation: int, listing: Listing) -> None:
+    def add(self, columns: SegmentColumns) -> None:
         """One segment."""
-        self._marks += listing.marks
-        for listed in listing.batches:
+        self._marks += columns.marks
+        self._runs += columns.runs
+        for listed in columns.stages:
             key = listed.key
-            self._batches[key] = FoundBatch(key, listed.count, listed.birth, listed.digest)
-            self._on_place(key, (generation, listed.offset, listed.length))
+            self._stages[key] = FoundBatch(key, listed.count, listed.birth, listed.digest)
 
     def recovery(self) -> DataRecovery:
         """All of it."""
-        return DataRecovery(self._uuid, list(self._batches.values()), self._marks)
+        return DataRecovery(self._uuid, self._runs, list(self._stages.values()), self._marks)

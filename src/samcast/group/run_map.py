@@ -8,76 +8,140 @@ what is new goes to their ends.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from struct import Struct
+from itertools import islice
+from operator import lt
 from typing import Any
 
-from samcast.group.storage import BatchKey
+from samcast.group.storage import BatchKey, SenderKey
 
-SenderKey = tuple[int, bytes, int]  # group, sender, incarnation
+DIGEST_BYTES = 16
+
+
+class Digests:
+    """A column of digests, used as arrays are."""
+
+    __slots__ = ("_packed",)
+
+    def __init__(self) -> None:
+        self._packed = bytearray()
+
+    def __getitem__(self, at: int) -> bytes:
+        return bytes(self._packed[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)])
+
+    def __setitem__(self, at: int, digest: bytes) -> None:
+        self._packed[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)] = digest
+
+    def __delitem__(self, at: int) -> None:
+        del self._packed[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)]
+
+    def append(self, digest: bytes) -> None:
+        """At the end."""
+        self._packed += digest
+
+    def insert(self, at: int, digest: bytes) -> None:
+        """Before a place."""
+        self._packed[DIGEST_BYTES * at : DIGEST_BYTES * at] = digest
+
+    def frombytes(self, digests: bytes) -> None:
+        """Many at the end."""
+        self._packed += digests
+
+
+Column = Any  # an array, or Digests
+DIGESTS = "D"  # the code of a column of digests, beside those of arrays
 
 
 class _Sender:
     """The runs of one incarnation of a sender."""
 
-    __slots__ = ("counters", "packed")
+    __slots__ = ("columns", "counters")
 
-    def __init__(self) -> None:
+    def __init__(self, codes: str) -> None:
         self.counters = array("Q")
-        self.packed = bytearray()
+        self.columns: list[Column] = [
+            Digests() if code == DIGESTS else array(code) for code in codes
+        ]
 
 
 class RunMap:
-    """From the key of a run to a few numbers and bytes, of a fixed format."""
+    """From the key of a run to a few numbers and digests: a column for each, of a given code."""
 
-    __slots__ = ("_count", "_senders", "_stages", "_struct")
+    __slots__ = ("_codes", "_count", "_senders", "_stages")
 
-    def __init__(self, fields: str) -> None:
-        self._struct = Struct("<" + fields)
+    def __init__(self, codes: str) -> None:
+        self._codes = codes
         self._senders: dict[SenderKey, _Sender] = {}
-        self._stages: dict[BatchKey, bytes] = {}  # of transactions: few, and gone with them
+        self._stages: dict[BatchKey, tuple[Any, ...]] = {}  # of transactions: few, gone with them
         self._count = 0
 
     def __len__(self) -> int:
         return self._count + len(self._stages)
 
     def __contains__(self, key: BatchKey) -> bool:
-        return self.get(key) is not None
+        if key[4]:
+            return key in self._stages
+        sender = self._senders.get(key[:3])
+        if sender is None:
+            return False
+        at = bisect_left(sender.counters, key[3])
+        return at < len(sender.counters) and sender.counters[at] == key[3]
 
     def get(self, key: BatchKey) -> tuple[Any, ...] | None:
         """What is known of a run."""
         if key[4]:
-            packed = self._stages.get(key)
-            return None if packed is None else self._struct.unpack(packed)
+            return self._stages.get(key)
         sender = self._senders.get(key[:3])
         if sender is None:
             return None
         at = bisect_left(sender.counters, key[3])
         if at == len(sender.counters) or sender.counters[at] != key[3]:
             return None
-        return self._struct.unpack_from(sender.packed, at * self._struct.size)
+        return tuple([column[at] for column in sender.columns])
 
     def put(self, key: BatchKey, *values: Any) -> None:
         """Know this of a run from now on."""
-        packed = self._struct.pack(*values)
         if key[4]:
-            self._stages[key] = packed
+            self._stages[key] = values
             return
-        sender = self._senders.get(key[:3])
-        if sender is None:
-            sender = self._senders[key[:3]] = _Sender()
+        sender = self._sender(key[:3])
         counters = sender.counters
         if not counters or counters[-1] < key[3]:  # as nearly always
             counters.append(key[3])
-            sender.packed += packed
+            for column, value in zip(sender.columns, values, strict=True):
+                column.append(value)
             self._count += 1
             return
-        at, size = bisect_left(counters, key[3]), self._struct.size
+        at = bisect_left(counters, key[3])
         if counters[at] == key[3]:
-            sender.packed[at * size : (at + 1) * size] = packed
+            for column, value in zip(sender.columns, values, strict=True):
+                column[at] = value
             return
         counters.insert(at, key[3])
-        sender.packed[at * size : at * size] = packed
+        for column, value in zip(sender.columns, values, strict=True):
+            column.insert(at, value)
         self._count += 1
+
+    def _sender(self, key: SenderKey) -> _Sender:
+        sender = self._senders.get(key)
+        if sender is None:
+            sender = self._senders[key] = _Sender(self._codes)
+        return sender
+
+    def extend(self, key: SenderKey, counters: bytes, *columns: bytes) -> None:
+        """The same of many runs of a sender, whose counters rise."""
+        sender = self._sender(key)
+        first = int.from_bytes(counters[:8], "little")
+        if not sender.counters or sender.counters[-1] < first:
+            sender.counters.frombytes(counters)
+            for column, added in zip(sender.columns, columns, strict=True):
+                column.frombytes(added)
+            self._count += len(counters) // 8
+            return
+        new = _Sender(self._codes)  # Some of them are there already, or come before what is.
+        for column, added in zip([new.counters, *new.columns], [counters, *columns], strict=True):
+            column.frombytes(added)
+        for at, counter in enumerate(array("Q", counters)):
+            self.put((*key, counter, 0), *[column[at] for column in new.columns])
 
     def pop(self, key: BatchKey) -> tuple[Any, ...] | None:
         """Forget a run; what was known of it."""
@@ -87,10 +151,10 @@ class RunMap:
         if key[4]:
             del self._stages[key]
             return found
-        sender, size = self._senders[key[:3]], self._struct.size
+        sender = self._senders[key[:3]]
         at = bisect_left(sender.counters, key[3])
-        del sender.counters[at]
-        del sender.packed[at * size : (at + 1) * size]
+        for column in (sender.counters, *sender.columns):
+            del column[at]
         self._count -= 1
         if not sender.counters:
             del self._senders[key[:3]]
@@ -128,12 +192,16 @@ class ByNumber:
         """Where the last run lies that begins at a number or before it; -1: there is none."""
         return bisect_right(self.firsts, number) - 1
 
+    def _number_of_sender(self, sender: tuple[bytes, int]) -> int:
+        who = self._index.get(sender)
+        if who is None:
+            who = self._index[sender] = len(self._senders)
+            self._senders.append(sender)
+        return who
+
     def put(self, number_first: int, count: int, key: BatchKey) -> None:
         """A run begins at this number, in the place of what began there before."""
-        who = self._index.get(key[1:3])
-        if who is None:
-            who = self._index[key[1:3]] = len(self._senders)
-            self._senders.append(key[1:3])
+        who = self._number_of_sender(key[1:3])
         firsts = self.firsts
         if not firsts or firsts[-1] < number_first:  # as nearly always
             firsts.append(number_first)
@@ -153,8 +221,44 @@ class ByNumber:
         self._counters.insert(at, key[3])
         self._stages.insert(at, key[4])
 
+    def extend(self, sender: tuple[bytes, int], counters: bytes, *numbered: bytes) -> None:
+        """Runs of one sender with their first numbers and counts, in any order: `sort` must follow
+        before anything is looked for."""
+        firsts, counts = numbered
+        self._counters.frombytes(counters)
+        self.firsts.frombytes(firsts)
+        self.counts.frombytes(counts)
+        added = len(counters) // 8
+        self._who.extend(array("I", [self._number_of_sender(sender)]) * added)
+        self._stages.frombytes(bytes(4 * added))
+
+    def extend_one(self, number_first: int, count: int, key: BatchKey) -> None:
+        """The same for one run or stage."""
+        self.firsts.append(number_first)
+        self.counts.append(count)
+        self._who.append(self._number_of_sender(key[1:3]))
+        self._counters.append(key[3])
+        self._stages.append(key[4])
+
+    def sort(self) -> None:
+        """Bring what was added into the order of numbers; of runs that begin at the same number
+        the one that was added last stays."""
+        firsts = self.firsts
+        if all(map(lt, firsts, islice(firsts, 1, None))):
+            return
+        order = sorted(range(len(firsts)), key=firsts.__getitem__)  # equal ones as they came
+        following = [*(firsts[at] for at in islice(order, 1, None)), 0]
+        order = [at for at, after in zip(order, following, strict=True) if firsts[at] != after]
+        self.firsts, self.counts = _picked(firsts, order), _picked(self.counts, order)
+        self._who, self._stages = _picked(self._who, order), _picked(self._stages, order)
+        self._counters = _picked(self._counters, order)
+
     def remove(self, number_first: int) -> None:
         """No run begins at this number any more."""
         at = bisect_left(self.firsts, number_first)
         del self.firsts[at], self.counts[at]
         del self._who[at], self._counters[at], self._stages[at]
+
+
+def _picked(column: "array[int]", order: list[int]) -> "array[int]":
+    return array(column.typecode, map(column.__getitem__, order))

@@ -21,6 +21,7 @@ from samcast.wire.records import (
 )
 
 BatchKey = tuple[int, bytes, int, int, int]  # group, sender, incarnation, counter, stage
+SenderKey = tuple[int, bytes, int]  # its first three: whose runs have rising counters
 
 
 class StoreOrder(Store, frozen=True, gc=False):
@@ -97,24 +98,6 @@ class OrderRecovery(msgspec.Struct, frozen=True):
     records: Sequence[AnyRecord] = ()
     is_rotten: bool = False
     snapshots: Sequence[bytes] = ()  # core states that passed their check
-
-
-class DataRecovery(msgspec.Struct, frozen=True):
-    """What the disk of a data server gave back."""
-
-    uuid: int
-    batches: Sequence["FoundBatch"] = ()
-    marks: Sequence[tuple[BatchKey, int]] = ()
-    applied: int = 0
-
-
-class FoundBatch(msgspec.Struct, frozen=True, gc=False):
-    """A payload that was found intact, apart from its content."""
-
-    key: BatchKey
-    count: int
-    birth: int
-    digest: bytes
 
 
 class Replayed(msgspec.Struct):

@@ -5,20 +5,29 @@ payloads. One that a crash left without is scanned once, and sealed then.
 """
 
 import os
+from collections import OrderedDict
 from pathlib import Path
 
 import msgspec
 
-from samcast.group.recovery import Listing, list_segment
+from samcast.group.listing import SegmentColumns, columns_of
+from samcast.group.recovery import Place, list_segment
 from samcast.limits import SEGMENT_ALIGN_BYTES
 from samcast.runtime.folder import sync_folder
 from samcast.runtime.sync_thread import write_all
-from samcast.wire.segment import FOOTER_TAIL_BYTES, encode_footer, footer_offset, read_footer
+from samcast.wire.segment import (
+    FOOTER_TAIL_BYTES,
+    encode_footer,
+    footer_offset,
+    read_footer,
+    read_record,
+)
 
 PREFIX = "segment-"
+OPEN_MAX = 64
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Listing).decode
+_decode = msgspec.msgpack.Decoder(SegmentColumns).decode
 
 
 def segment_path(folder: Path, generation: int) -> Path:
@@ -31,6 +40,44 @@ def segments_in(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(p.name.removeprefix(PREFIX)), p) for p in folder.glob(PREFIX + "*"))
 
 
+class SegmentReader:
+    """Reads payloads back. Few segments are open at a time, however many there are."""
+
+    def __init__(self, folder: Path, open_max: int = OPEN_MAX) -> None:
+        self._folder = folder
+        self._open_max = open_max
+        self._fds: OrderedDict[int, int] = OrderedDict()  # last used last
+
+    def read(self, place: Place) -> bytes | None:
+        """The payload at a place, verified; None if it isn't there, or rotten."""
+        generation, offset, length = place
+        fd = self._open(generation)
+        if fd is None:
+            return None
+        image = os.pread(fd, length, offset)
+        found = read_record(image, generation=generation, offset=offset)
+        return found[1] if found is not None else None
+
+    def _open(self, generation: int) -> int | None:
+        fd = self._fds.get(generation)
+        if fd is not None:
+            self._fds.move_to_end(generation)
+            return fd
+        try:
+            fd = os.open(segment_path(self._folder, generation), os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        self._fds[generation] = fd
+        if len(self._fds) > self._open_max:
+            os.close(self._fds.popitem(last=False)[1])
+        return fd
+
+    def close(self) -> None:
+        """Close what is open."""
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+
 def begin_segment(folder: Path, generation: int) -> int:
     """An empty segment that is there to stay; its descriptor."""
     path = segment_path(folder, generation)
@@ -40,21 +87,18 @@ def begin_segment(folder: Path, generation: int) -> int:
     return fd
 
 
-def footer_of(listing: Listing, generation: int, end: int) -> bytes:
+def footer_of(columns: SegmentColumns, generation: int, end: int) -> bytes:
     """The last record of a segment that ends here."""
-    return encode_footer([_encode(listing)], generation=generation, offset=end)
+    return encode_footer([_encode(columns)], generation=generation, offset=end)
 
 
-def read_listing(fd: int, generation: int) -> Listing:
+def read_columns(fd: int, generation: int) -> SegmentColumns:
     """What a segment of an earlier life holds; it is sealed if a crash had left it open."""
     size = os.fstat(fd).st_size
-    listing = _listing_from_footer(fd, generation, size)
-    if listing is None:
-        listing = _listing_from_scan(fd, generation, size)
-    return listing
+    return _columns_from_footer(fd, generation, size) or _columns_from_scan(fd, generation, size)
 
 
-def _listing_from_footer(fd: int, generation: int, size: int) -> Listing | None:
+def _columns_from_footer(fd: int, generation: int, size: int) -> SegmentColumns | None:
     tail = os.pread(fd, FOOTER_TAIL_BYTES, max(0, size - FOOTER_TAIL_BYTES))
     begin = footer_offset(tail)
     if begin is None or not 0 <= begin < size:
@@ -64,20 +108,22 @@ def _listing_from_footer(fd: int, generation: int, size: int) -> Listing | None:
     if not entries:
         return None
     try:
-        return _decode(entries[0])
+        columns = _decode(entries[0])
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
+    return columns if all(runs.is_sound for runs in columns.runs) else None
 
 
-def _listing_from_scan(fd: int, generation: int, size: int) -> Listing:
+def _columns_from_scan(fd: int, generation: int, size: int) -> SegmentColumns:
     image = os.pread(fd, size, 0)
     while len(image) < size and (more := os.pread(fd, size - len(image), len(image))):
         image += more  # One call reads at most 2 GiB.
     listing, scan = list_segment(generation, image)
+    columns = columns_of(listing)
     is_torn_only = all(begin >= scan.end for begin, _ in scan.damaged)
     if size and is_torn_only:
         # Behind whatever a torn write left: nothing is cut off. Rot is looked at in every start.
         end = -(-size // SEGMENT_ALIGN_BYTES) * SEGMENT_ALIGN_BYTES
-        write_all(fd, end, [footer_of(listing, generation, end)])
+        write_all(fd, end, [footer_of(columns, generation, end)])
         os.fdatasync(fd)
-    return listing
+    return columns

@@ -6,19 +6,28 @@ behind is never written over. A full one is sealed with a footer and never touch
 
 import asyncio
 import os
+from array import array
 from asyncio import AbstractEventLoop, TimerHandle
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from samcast.group.recovery import KIND_BATCH, KIND_MARKS, DataScan, Listed, Listing, Place
+from samcast.group.listing import DataRecovery, Listed, Listing, SegmentColumns, columns_of
+from samcast.group.recovery import KIND_BATCH, KIND_MARKS, DataScan, Place
 from samcast.group.run_map import RunMap
-from samcast.group.storage import BatchKey, DataRecovery, StoreBatch, StoreMarks
+from samcast.group.storage import BatchKey, StoreBatch, StoreMarks
 from samcast.machine.ports import Store
-from samcast.runtime.data_segments import begin_segment, footer_of, read_listing, segments_in
+from samcast.runtime.data_segments import (
+    SegmentReader,
+    begin_segment,
+    footer_of,
+    read_columns,
+    segments_in,
+)
 from samcast.runtime.sync_thread import Chunk, SyncThread
 from samcast.wire.batch import Batch, batch_parts, encode_batch
 from samcast.wire.records import decode_mark
-from samcast.wire.segment import read_record, record_parts
+from samcast.wire.segment import record_parts
 
 SEGMENT_BYTES = 128 * 1024 * 1024
 LAZY_S = 0.02
@@ -32,7 +41,9 @@ class DataStore:
         self._folder = folder
         self._folder.mkdir(exist_ok=True)
         self._segment_bytes = segment_bytes
-        self._fds: dict[int, int] = {}
+        self._fd = -1  # of the segment that is being written
+        self._sealed: deque[tuple[int, int]] = deque()  # closed once a token is durable
+        self._reader = self.reader()
         self._generation = 0
         self._at = 0
         self._listing = Listing()  # of the segment that is being written
@@ -47,15 +58,27 @@ class DataStore:
 
     def recover(self, uuid: int) -> DataRecovery:
         """What the segments hold."""
-        scan = DataScan(uuid, lambda key, place: self._places.put(key, *place))
+        scan = DataScan(uuid)
         for generation, path in segments_in(self._folder):
             self._generation = generation
             if not path.stat().st_size:  # A life in which nothing was stored.
                 path.unlink()
                 continue
-            fd = self._fds[generation] = os.open(path, os.O_RDWR)
-            scan.add(generation, read_listing(fd, generation))
+            fd = os.open(path, os.O_RDWR)
+            try:
+                columns = read_columns(fd, generation)
+            finally:
+                os.close(fd)
+            self._find_places(generation, columns)
+            scan.add(columns)
         return scan.recovery()
+
+    def _find_places(self, generation: int, columns: SegmentColumns) -> None:
+        for runs in columns.runs:
+            generations = (array("I", [generation]) * len(runs)).tobytes()
+            self._places.extend(runs.sender, runs.counters, generations, runs.offsets, runs.lengths)
+        for listed in columns.stages:
+            self._places.put(listed.key, generation, listed.offset, listed.length)
 
     def start(
         self,
@@ -70,6 +93,8 @@ class DataStore:
                 if self._unsynced[key][0] > token:
                     break
                 del self._unsynced[key]
+            while self._sealed and self._sealed[0][0] <= token:
+                os.close(self._sealed.popleft()[1])
             on_synced(token)
 
         self._begin_segment()
@@ -82,21 +107,24 @@ class DataStore:
         self._write_lazy()
         if self._thread is not None:
             self._thread.close()
-        for fd in self._fds.values():
-            os.close(fd)
-        self._fds.clear()
+        for fd in [self._fd, *(fd for _, fd in self._sealed)]:
+            if fd >= 0:
+                os.close(fd)
+        self._fd = -1
+        self._sealed.clear()
+        self._reader.close()
 
     def _begin_segment(self) -> None:
         self._generation += 1
         self._at = 0
         self._listing = Listing()
-        self._fds[self._generation] = begin_segment(self._folder, self._generation)
+        self._fd = begin_segment(self._folder, self._generation)
 
     def _seal(self) -> None:
         """Nothing more comes into this segment. Whether its footer is there matters to nobody, so
         nobody waits for it."""
-        footer = footer_of(self._listing, self._generation, self._at)
-        self._lazy.append((self._fds[self._generation], self._at, footer))
+        footer = footer_of(columns_of(self._listing), self._generation, self._at)
+        self._lazy.append((self._fd, self._at, footer))
         self._at += len(footer)
 
     # storing
@@ -111,6 +139,7 @@ class DataStore:
         assert self._thread is not None
         if self._at >= self._segment_bytes:
             self._seal()
+            self._sealed.append((effect.token, self._fd))  # Its footer is written before that.
             self._begin_segment()
         if type(effect) is StoreBatch:
             key, batch = effect.key, effect.batch
@@ -132,7 +161,7 @@ class DataStore:
 
     def _append(self, kind: int, body: tuple[bytes, ...]) -> int:
         """Have a record written at the end; its size."""
-        fd, start = self._fds[self._generation], self._at
+        fd, start = self._fd, self._at
         parts = record_parts(kind, body, generation=self._generation, offset=start)
         if sum(map(len, body)) < COPIED_BYTES_MAX:
             parts = (b"".join(parts),)
@@ -160,20 +189,14 @@ class DataStore:
         place = self.place_of(key)
         if place is None:
             return None
-        payload = self.read_at(place)
+        payload = self._reader.read(place)
         if payload is None:
             self._places.pop(key)
         return payload
 
-    def read_at(self, place: Place) -> bytes | None:
-        """The payload at a place, verified. Any thread may call it."""
-        generation, offset, length = place
-        fd = self._fds.get(generation)
-        if fd is None:
-            return None
-        image = os.pread(fd, length, offset)
-        found = read_record(image, generation=generation, offset=offset)
-        return found[1] if found is not None else None
+    def reader(self) -> SegmentReader:
+        """Reads by place; one for each thread that wants to."""
+        return SegmentReader(self._folder)
 
     def stored_keys(self) -> Iterator[BatchKey]:
         """All that is stored, or on its way there."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import resource
 import secrets
 import shutil
 import signal
@@ -324,6 +325,12 @@ def say(text: str) -> None:
     print(f"samcast: {text}", file=sys.stderr, flush=True)
 
 
+def allow_files() -> None:
+    """As many connections as the system lets us have; its first offer is for small programs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def run_node(plan: ClusterPlan, name: str) -> int:
     """Run a node in this process until it is told to stop."""
 
@@ -331,5 +338,6 @@ def run_node(plan: ClusterPlan, name: str) -> int:
         return await Node(plan, name).run()
 
     sys.setswitchinterval(SWITCH_S)
+    allow_files()
     prepare_start()
     return uvloop.run(main())

@@ -27,6 +27,7 @@ class Scrub:
         rest_s: float = REST_S,
     ) -> None:
         self._store = store
+        self._reader = store.reader()  # used in a thread of its own
         self._on_rotted = on_rotted
         self._bytes_per_s = bytes_per_s
         self._first_s = first_s
@@ -56,6 +57,7 @@ class Scrub:
                 await self._look(piece, size)
                 piece, size = [], 0
         await self._look(piece, size)
+        self._reader.close()
         self.rounds += 1
 
     async def _look(self, piece: list[tuple[BatchKey, Place]], size: int) -> None:
@@ -68,4 +70,4 @@ class Scrub:
         await asyncio.sleep(size / self._bytes_per_s)
 
     def _rotten_of(self, piece: list[tuple[BatchKey, Place]]) -> list[BatchKey]:
-        return [key for key, place in piece if self._store.read_at(place) is None]
+        return [key for key, place in piece if self._reader.read(place) is None]

@@ -5,6 +5,7 @@ flips bits of what is durable. A wiped or restored disk has another identity, as
 folder has. The order and the data are two devices that sync apart, as they do in a node.
 """
 
+from samcast.group.listing import DataRecovery, columns_of
 from samcast.group.recovery import (
     KIND_BATCH,
     KIND_MARKS,
@@ -20,7 +21,6 @@ from samcast.group.recovery import (
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import (
     BatchKey,
-    DataRecovery,
     OrderRecovery,
     RewriteOrder,
     StoreBatch,
@@ -335,11 +335,13 @@ class Disk:
         return recovery
 
     def _recover_data(self) -> DataRecovery:
-        scan = DataScan(self.uuid, self._places.__setitem__)
+        scan = DataScan(self.uuid)
         self.is_data_damaged = False
         for (kind, boot), content in sorted(self.data.files.items()):
             if kind == "data":
                 listing, segment = list_segment(boot, bytes(content))
-                scan.add(boot, listing)
+                scan.add(columns_of(listing))
+                for listed in listing.batches:
+                    self._places[listed.key] = (boot, listed.offset, listed.length)
                 self.is_data_damaged = self.is_data_damaged or bool(segment.damaged)
         return scan.recovery()

@@ -4,11 +4,12 @@ checkers.
 
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
+from samcast.group.listing import DataRecovery
 from samcast.group.member import Deliver, Member
 from samcast.group.owner import Owner
 from samcast.group.sender import Sender
 from samcast.group.sequencer import Sequencer
-from samcast.group.storage import DataRecovery, DropBatch, StoreBatch, StoreSnapshot
+from samcast.group.storage import DropBatch, StoreBatch, StoreSnapshot
 from samcast.machine.ports import Effect, Role, Store
 from samcast.sim.checkers import (
     Agreement,
@@ -193,7 +194,7 @@ class Judge:
         """A server begins a life with what its disk gave back."""
         self._storing.pop(process.node, None)
         if recovery is not None:
-            for found in recovery.batches:
+            for found in recovery.found():
                 self._hold(recovery.uuid, found.key, found.digest)
 
     def on_dropped(self, process: Process, effect: DropBatch) -> None:

@@ -14,10 +14,10 @@ from typing import Protocol
 from samcast.group.core import Core
 from samcast.group.data_server import DataServer
 from samcast.group.entry import Entry
+from samcast.group.listing import DataRecovery
 from samcast.group.member import Member
 from samcast.group.sender import Sender, Submitted
 from samcast.group.settings import GroupSettings
-from samcast.group.storage import DataRecovery
 from samcast.machine.ports import (
     Effect,
     Event,

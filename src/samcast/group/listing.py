@@ -1,0 +1,156 @@
+"""What a data segment holds: rows while it is written or scanned, columns in its footer.
+
+A start meets millions of runs, and columns are what it takes over without a look at each: one entry
+per sender and segment. Stages are few, and stay rows.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from samcast.group.storage import BatchKey, SenderKey
+
+DIGEST_BYTES = 16
+
+
+class FoundBatch(msgspec.Struct, frozen=True, gc=False):
+    """A payload that was found intact, apart from its content."""
+
+    key: BatchKey
+    count: int
+    birth: int
+    digest: bytes
+
+
+class Listed(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A payload in a data segment."""
+
+    key: BatchKey
+    count: int
+    birth: int
+    digest: bytes
+    offset: int
+    length: int  # of the whole record
+
+
+class Listing(msgspec.Struct):
+    """A segment's payloads, and the numbers that marks in it tell, in the order of their coming."""
+
+    batches: list[Listed] = []
+    marks: list[tuple[BatchKey, int]] = []
+
+
+class StoredRuns(msgspec.Struct, array_like=True, gc=False):
+    """Runs of one incarnation of a sender, by rising counter; each field but the first is a column
+    of little-endian integers."""
+
+    sender: SenderKey
+    counters: bytes  # u64
+    counts: bytes  # u32
+    births: bytes  # u64
+    digests: bytes
+    numbers: bytes  # u64: of the first message; 0: this segment doesn't tell
+    offsets: bytes  # u64
+    lengths: bytes  # u32
+
+    def __len__(self) -> int:
+        return len(self.counters) // 8
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the columns are of one length, and the counters rise."""
+        n = len(self)
+        wide = (self.counters, self.births, self.numbers, self.offsets)
+        is_even = all(len(column) == 8 * n for column in wide) and n > 0
+        is_even &= len(self.counts) == len(self.lengths) == 4 * n
+        counters = array("Q", self.counters[: 8 * n]).tolist()
+        return is_even and len(self.digests) == DIGEST_BYTES * n and is_rising(counters)
+
+    def found(self) -> Iterator[FoundBatch]:
+        """One by one, for whoever has the time."""
+        columns = (array("Q", self.counters), array("I", self.counts), array("Q", self.births))
+        for at, (counter, count, birth) in enumerate(zip(*columns, strict=True)):
+            digest = self.digests[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)]
+            yield FoundBatch((*self.sender, counter, 0), count, birth, digest)
+
+
+class SegmentColumns(msgspec.Struct, array_like=True):
+    """The content of a footer."""
+
+    runs: list[StoredRuns] = []
+    stages: list[Listed] = []
+    marks: list[tuple[BatchKey, int]] = []  # of payloads that aren't runs of this segment
+
+
+class DataRecovery(msgspec.Struct, frozen=True):
+    """What the disk of a data server gave back."""
+
+    uuid: int
+    runs: Sequence[StoredRuns] = ()
+    stages: Sequence[FoundBatch] = ()
+    marks: Sequence[tuple[BatchKey, int]] = ()  # of whatever the runs' own numbers don't tell
+
+    def found(self) -> Iterator[FoundBatch]:
+        """All payloads, one by one; those that are there twice, twice."""
+        for runs in self.runs:
+            yield from runs.found()
+        yield from self.stages
+
+    def numbers(self) -> dict[BatchKey, int]:
+        """What is known to be numbered, one by one."""
+        numbers = dict(self.marks)
+        for runs in self.runs:
+            for found, number in zip(runs.found(), array("Q", runs.numbers), strict=True):
+                if number:
+                    numbers[found.key] = number
+        return numbers
+
+
+def with_marks(runs: StoredRuns, marks: dict[BatchKey, int]) -> "array[int]":
+    """The numbers of these runs, those that another segment tells among them; 0: nobody does."""
+    numbers = array("Q", runs.numbers)
+    if 0 in numbers:
+        counters = array("Q", runs.counters)
+        for at, number in enumerate(numbers):
+            if not number:
+                numbers[at] = marks.get((*runs.sender, counters[at], 0), 0)
+    return numbers
+
+
+def is_rising(values: list[int]) -> bool:
+    """Whether each is larger than the one before."""
+    return all(map(int.__lt__, values, values[1:]))
+
+
+def columns_of(listing: Listing) -> SegmentColumns:
+    """The same in columns. Of what is listed twice the later one counts."""
+    latest = {listed.key: listed for listed in listing.batches}
+    numbers = dict(listing.marks)
+    senders: dict[SenderKey, list[Listed]] = {}
+    stages: list[Listed] = []
+    for key, listed in latest.items():
+        if key[4]:
+            stages.append(listed)
+        else:
+            senders.setdefault(key[:3], []).append(listed)
+    runs = [_runs_of(sender, listed, numbers) for sender, listed in senders.items()]
+    return SegmentColumns(runs, stages, list(numbers.items()))
+
+
+def _runs_of(sender: SenderKey, runs: list[Listed], numbers: dict[BatchKey, int]) -> StoredRuns:
+    runs.sort(key=_counter)
+    return StoredRuns(
+        sender,
+        array("Q", [run.key[3] for run in runs]).tobytes(),
+        array("I", [run.count for run in runs]).tobytes(),
+        array("Q", [run.birth for run in runs]).tobytes(),
+        b"".join([run.digest for run in runs]),
+        array("Q", [numbers.pop(run.key, 0) for run in runs]).tobytes(),
+        array("Q", [run.offset for run in runs]).tobytes(),
+        array("I", [run.length for run in runs]).tobytes(),
+    )
+
+
+def _counter(listed: Listed) -> int:
+    return listed.key[3]

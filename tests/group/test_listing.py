@@ -1,0 +1,92 @@
+"""What a segment holds is the same in columns as in rows, whoever else tells the numbers."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samcast.group.listing import (
+    DataRecovery,
+    Listed,
+    Listing,
+    SegmentColumns,
+    columns_of,
+    with_marks,
+)
+from samcast.group.recovery import DataScan
+from samcast.group.storage import BatchKey
+from tests.group.build import data_server
+
+KEYS = st.tuples(
+    st.integers(1, 2),
+    st.sampled_from([b"a" * 16, b"b" * 16]),
+    st.integers(1, 2),
+    st.integers(1, 12),
+    st.sampled_from([0, 0, 0, 1]),
+)
+SEGMENTS = st.lists(st.tuples(st.lists(KEYS, max_size=12), st.lists(KEYS, max_size=12)), max_size=4)
+
+
+def number_of(key: BatchKey) -> int:
+    """Every key has its own."""
+    group, sender, incarnation, counter, stage = key
+    return 1 + (((group * 2 + (sender[0] == 97)) * 3 + incarnation) * 13 + counter) * 2 + stage
+
+
+def recovered(segments: list[tuple[list[BatchKey], list[BatchKey]]]) -> DataRecovery:
+    scan = DataScan(7)
+    for stored, marked in segments:
+        rows = [Listed(key, 1, 3, bytes(key[1]), 64 * at, 64) for at, key in enumerate(stored)]
+        scan.add(columns_of(Listing(rows, [(key, number_of(key)) for key in marked])))
+    return scan.recovery()
+
+
+@given(SEGMENTS)
+def test_a_recovery_tells_what_the_segments_told(
+    segments: list[tuple[list[BatchKey], list[BatchKey]]],
+) -> None:
+    recovery = recovered(segments)
+    stored = {key for keys, _ in segments for key in keys}
+    marked = {key for _, keys in segments for key in keys}
+    assert {found.key for found in recovery.found()} == stored
+    assert recovery.numbers() == {key: number_of(key) for key in marked}
+    assert all(runs.is_sound for runs in recovery.runs)
+
+
+@given(SEGMENTS)
+def test_a_server_has_each_payload_once_with_its_number_if_any_segment_tells_it(
+    segments: list[tuple[list[BatchKey], list[BatchKey]]],
+) -> None:
+    server = data_server(recovery=recovered(segments))
+    stored = {key for keys, _ in segments for key in keys}
+    marked = {key for _, keys in segments for key in keys}
+    for key in stored:
+        assert (key in server.numbered) == (key in marked)
+        assert (key in server.unnumbered) == (key not in marked)
+        if key in marked:
+            number = number_of(key)
+            assert server.numbered.number_of(key) == number
+            assert server.numbered.at(key[0], number) == (key, number, 1)
+    assert all(key not in server.numbered for key in marked - stored)
+    assert len(server.unnumbered) == len(stored - marked)
+
+
+def columns() -> SegmentColumns:
+    rows = [Listed((1, b"a" * 16, 1, c, 0), 1, 0, bytes(16), 64 * c, 64) for c in (3, 1, 2)]
+    return columns_of(Listing(rows, [((1, b"a" * 16, 1, 2, 0), 9)]))
+
+
+def test_columns_that_are_no_columns_are_told() -> None:
+    (runs,) = columns().runs
+    assert runs.is_sound
+    for name in ("counters", "counts", "births", "digests", "numbers", "offsets", "lengths"):
+        (broken,) = columns().runs
+        setattr(broken, name, getattr(broken, name)[:-1])
+        assert not broken.is_sound, name
+    (broken,) = columns().runs
+    broken.counters = broken.counters[8:] + broken.counters[:8]
+    assert not broken.is_sound
+
+
+def test_a_number_that_another_segment_tells_is_filled_in() -> None:
+    (runs,) = columns().runs
+    marks = {(1, b"a" * 16, 1, 3, 0): 7}
+    assert with_marks(runs, marks).tolist() == [0, 9, 7]
