@@ -11,7 +11,7 @@ import typer
 from samcast.errors import SamcastError
 
 USUAL = ("send", "many", "one", "large", "failover", "restart")
-LONG = ("stalled", "stored", "groups", "soak")  # only when asked for by name
+LONG = ("stalled", "stored", "groups", "start", "soak")  # only when asked for by name
 
 
 def run(
@@ -28,11 +28,11 @@ def run(
     if against:
         _compare(against.split(","), rounds, scale, folder, as_json=as_json)
         return
-    from samcast.bench import failures, growth, rates
+    from samcast.bench import failures, growth, rates, starting
     from samcast.bench.measuring import Measuring
     from samcast.runtime.local_cluster import LocalCluster
 
-    found = {name: getattr(module, name) for module in (rates, failures, growth)
+    found = {name: getattr(module, name) for module in (rates, failures, growth, starting)
              for name in (*USUAL, *LONG) if hasattr(module, name)}  # fmt: skip
     chosen = what or list(USUAL)
     unknown = [name for name in chosen if name not in found]
