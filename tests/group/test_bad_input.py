@@ -125,7 +125,7 @@ TO_FOLLOWER: list[Case] = [
     ("seal of the last round", 3, lambda e, n: Seal(1, (LAST, 3, 1)), "epoch-of-other"),
     ("seal with another nonce", 1, lambda e, n: Seal(1, (e[0], e[1], e[2] + 1)), ""),
     ("seal of a configuration to come", 3, lambda e, n: Seal(2, (9, 3, 1)), ""),
-    ("pre-vote of the last round", 3, lambda e, n: PreVote(1, LAST), ""),
+    ("pre-vote of the last round", 3, lambda e, n: PreVote(1, LAST, e, 0), ""),
     (
         "pre-vote reply of a stranger",
         99,
@@ -252,7 +252,7 @@ TO_LEADER: list[Case] = [
     ("join of a configuration to come", 3, lambda e, n: Join(3, 333, LAST), ""),
     ("submit in our own name", 3, lambda e, n: submit(e, n + 1, ENTRY), "epoch-of-other"),
     ("seal in our own name", 3, lambda e, n: Seal(1, (9, 1, 1)), "epoch-of-other"),
-    ("pre-vote of the last round", 3, lambda e, n: PreVote(1, LAST), ""),
+    ("pre-vote of the last round", 3, lambda e, n: PreVote(1, LAST, e, 0), ""),
     ("promise that nobody asked for", 3, lambda e, n: Promise(1, e, 103, e, LAST, 0, 0, ()), ""),
     ("refusal that knows nothing", 3, lambda e, n: Refusal(e, EPOCH_NONE, IMPOSSIBLE[2]), ""),
     ("move to nowhere", 3, lambda e, n: Moved(IMPOSSIBLE[3]), ""),

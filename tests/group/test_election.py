@@ -6,7 +6,7 @@ import pytest
 from samcast.group.commit_server import CommitServer
 from samcast.group.election import Election
 from samcast.group.storage import OrderRecovery, StoreVote
-from samcast.machine.ports import Effect, NodeId, Received, Send, Ticked
+from samcast.machine.ports import Effect, NodeId, Received, Send, Ticked, Unreachable
 from samcast.wire.group import (
     CommitAck,
     CommitSubmit,
@@ -95,7 +95,7 @@ def grants(effects: list[Effect]) -> list[bool]:
 @pytest.mark.req("GRP-21")
 def test_a_pre_vote_is_refused_while_a_sequencer_is_heard() -> None:
     server = commit_server()
-    ask = Received(2, PreVote(1, 5))
+    ask = Received(2, PreVote(1, 5, EPOCH_NONE, 0))
     assert grants(server.step([Ticked(1), ask])) == [True]
     server.step([Received(3, Heartbeat(1, E3, 0, HASH_NONE, ()))])
     assert grants(server.step([Ticked(SETTINGS.suspect_ms), ask])) == [False]
@@ -105,7 +105,7 @@ def test_a_pre_vote_is_refused_while_a_sequencer_is_heard() -> None:
 @pytest.mark.req("GRP-21")
 def test_a_pre_vote_binds_nobody() -> None:
     server = commit_server()
-    effects = server.step([Received(2, PreVote(1, 5))])
+    effects = server.step([Received(2, PreVote(1, 5, EPOCH_NONE, 0))])
     assert grants(effects) == [True]
     assert server.promised == EPOCH_NONE
     assert only(StoreVote, effects) == []
@@ -113,14 +113,79 @@ def test_a_pre_vote_binds_nobody() -> None:
 
 def test_a_sequencer_and_a_learner_grant_no_pre_vote() -> None:
     leader = led_cell(with_data=False).leader
-    assert grants(leader.step([Received(2, PreVote(1, 9))])) == [False]
+    assert grants(leader.step([Received(2, PreVote(1, 9, EPOCH_NONE, 0))])) == [False]
     learner = commit_server(recovery=OrderRecovery(999))
-    assert grants(learner.step([Received(2, PreVote(1, 9))])) == [False]
+    assert grants(learner.step([Received(2, PreVote(1, 9, EPOCH_NONE, 0))])) == [False]
 
 
 def test_a_pre_vote_in_an_older_configuration_is_told_the_present_one() -> None:
-    assert sent(commit_server().step([Received(2, PreVote(0, 5))]), 2) == [Moved(CONFIGURATION)]
-    assert sent(commit_server().step([Received(2, PreVote(2, 5))]), 2) == []
+    assert sent(commit_server().step([Received(2, PreVote(0, 5, EPOCH_NONE, 0))]), 2) == [
+        Moved(CONFIGURATION)
+    ]
+    assert sent(commit_server().step([Received(2, PreVote(2, 5, EPOCH_NONE, 0))]), 2) == []
+
+
+def asked(server: CommitServer, vote: PreVote) -> list[bool]:
+    return grants(server.step([Received(3, vote)]))
+
+
+@pytest.mark.req("GRP-21")
+def test_whoever_lacks_much_is_refused_by_one_that_stands_itself_but_not_for_long() -> None:
+    cell = led_cell(with_data=False)
+    server = cell.commit[2]
+    epoch, length = server.log_epoch, server.log.length
+    now = server.now_ms + SETTINGS.suspect_ms
+    near = PreVote(1, 9, epoch, length - 1)
+    older = PreVote(1, 9, EPOCH_NONE, length + 99)
+    server.step([Ticked(now)])
+    assert asked(server, near) == [True]
+    effects = server.step([Ticked(now + 1), Received(3, older)])
+    assert grants(effects) == [False]
+    assert [m for m in sent(effects, 3) if isinstance(m, PreVote)]  # it stands itself, at once
+    assert asked(server, near) == [True]
+    assert grants(server.step([Ticked(now + SETTINGS.suspect_ms), Received(3, older)])) == [False]
+    after = now + 1 + SETTINGS.suspect_ms
+    assert grants(server.step([Ticked(after), Received(3, older)])) == [True]
+    server.step([Ticked(after + 1), Received(1, Heartbeat(1, epoch, 0, HASH_NONE, ()))])
+    again = after + 1 + SETTINGS.suspect_ms  # another sequencer lost, another chance
+    assert grants(server.step([Ticked(again), Received(3, older)])) == [False]
+
+
+@pytest.mark.req("GRP-21")
+def test_many_entries_less_are_much() -> None:
+    few = SETTINGS.entries_per_message_max
+    server = commit_server()
+    server.log.extend([run_entry(batch(i), i) for i in range(1, few + 3)])
+    server.step([Ticked(1)])
+    assert asked(server, PreVote(1, 9, EPOCH_NONE, 2)) == [True]
+    assert asked(server, PreVote(1, 9, EPOCH_NONE, 1)) == [False]
+    assert asked(server, PreVote(1, 9, E1, 1)) == [True]  # of a later epoch
+
+
+@pytest.mark.req("GRP-21")
+def test_a_lost_connection_to_the_sequencer_is_no_silence_to_wait_for() -> None:
+    cell = led_cell(with_data=False)
+    server = cell.commit[2]
+    leader = cell.leader.node
+    beat = Received(leader, Heartbeat(1, server.log_epoch, 0, HASH_NONE, ()))
+    now = server.now_ms + 1
+    server.step([Ticked(now), beat])
+    server.step([Unreachable(3 if leader != 3 else 1)])  # somebody else
+    assert asked(server, PreVote(1, 9, server.log_epoch, server.log.length)) == [False]
+    assert server.due_ms() >= now + SETTINGS.suspect_ms
+    server.step([Unreachable(leader)])
+    assert asked(server, PreVote(1, 9, server.log_epoch, server.log.length)) == [True]
+    assert now < server.due_ms() <= now + SETTINGS.suspect_ms // 10
+    asks = server.step([Ticked(server.due_ms())])
+    assert len([m for m in sent(asks) if isinstance(m, PreVote)]) == 3
+    server.step([Ticked(now + SETTINGS.suspect_ms), beat])  # It was only the connection.
+    assert asked(server, PreVote(1, 9, server.log_epoch, server.log.length)) == [False]
+
+
+def test_a_sequencer_goes_on_when_it_loses_a_connection() -> None:
+    leader = led_cell(with_data=False).leader
+    leader.step([Unreachable(2), Unreachable(leader.node)])
+    assert leader.sequencer is not None
 
 
 @pytest.mark.req("GRP-21")

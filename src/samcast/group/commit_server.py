@@ -40,6 +40,7 @@ from samcast.machine.ports import (
     Send,
     Stored,
     Ticked,
+    Unreachable,
     Warn,
 )
 from samcast.machine.quorum import newer
@@ -152,7 +153,7 @@ class CommitServer:
             Commit: self._on_commit,
             Heartbeat: self._on_heartbeat,
             Refusal: self._on_refusal,
-            Moved: self._on_moved,
+            Moved: lambda sender, moved, out: self.adopt_configuration(moved.configuration, out),
             PreVote: self.election.on_pre_vote,
             PreVoteReply: self.election.on_pre_vote_reply,
             Promise: self.election.on_promise,
@@ -194,6 +195,8 @@ class CommitServer:
                 self._on_stored(event.token, out)
             elif type(event) is Ticked:
                 self.now_ms = event.now_ms
+            elif type(event) is Unreachable:
+                self.election.on_unreachable(event.node)
         self._on_drained(out)
         self._check_invariants()
         return out
@@ -477,9 +480,6 @@ class CommitServer:
         sequencer = self.sequencer
         if sequencer is not None and rivals(refusal.promised, sequencer.epoch):
             self.sequencer = None  # Promised to somebody else, or to a life of ours before this.
-
-    def _on_moved(self, sender: NodeId, moved: Moved, out: list[Effect]) -> None:
-        self.adopt_configuration(moved.configuration, out)
 
     def adopt_configuration(self, configuration: Configuration, out: list[Effect]) -> None:
         """A committed configuration is in force; whoever leads in an older one stops."""

@@ -1,10 +1,10 @@
 """Fail-over of the sequencer: suspect, ask around, seal an epoch, adopt the best log (GRP-21).
 
-Time only starts an election. A pre-vote keeps a deaf node from forcing epochs up. The candidate
-that gets `e` promises adopts, whole, the log with the greatest (log epoch, length) among the
-intact ones. A promise with an unknown tail counts only beside an intact one of a higher log
-epoch: whatever rot took from it was then accepted in an epoch that the higher one already
-contains.
+Time, or a broken connection, only starts an election. A pre-vote keeps a deaf node from forcing
+epochs up, and lets a node that lacks much leave it to one that doesn't. The candidate that gets `e`
+promises adopts, whole, the log with the greatest (log epoch, length) among the intact ones. A
+promise with an unknown tail counts only beside an intact one of a higher log epoch: whatever rot
+took from it was then accepted in an epoch that the higher one already contains.
 
 A candidate whose own log ends below the base of the best one steps back: the one that has that
 log is alive, since it promised, and will stand itself.
@@ -76,6 +76,7 @@ class Election:
         self._round_max = server.promised[0]
         self._heard_ms = -(10**9)  # nobody was ever heard: a pre-vote is granted at once
         self._due_ms = self._jittered(server.settings.suspect_ms)
+        self._ahead_until_ms = NEVER_MS  # until then those who lack much are refused, once
         self._epoch: Epoch = EPOCH_NONE
         self._granted: dict[NodeId, None] = {}
         self._asked_round = 0
@@ -122,6 +123,7 @@ class Election:
         self.leader, self._leader_epoch = epoch[1], epoch
         self._heard_ms = self._server.now_ms
         self._due_ms = self._jittered(self._server.settings.suspect_ms)
+        self._ahead_until_ms = NEVER_MS
         if self.state is not State.FOLLOWING and epoch >= self._epoch:
             self._step_back()
 
@@ -129,6 +131,14 @@ class Election:
         """Our own lead ended by a new configuration: somebody must be elected in it."""
         self._heard_ms = -(10**9)
         self._due_ms = self._server.now_ms + self._chance.below(4)
+
+    def on_unreachable(self, node: NodeId) -> None:
+        """The sequencer's end of a connection is gone, and so may it be: ask around at once. Those
+        who hear it still will refuse."""
+        if node == self.leader and self.state is State.FOLLOWING:
+            self._heard_ms = -(10**9)
+            haste_ms = 1 + self._chance.below(max(1, self._server.settings.suspect_ms // 10))
+            self._due_ms = min(self._due_ms, self._server.now_ms + haste_ms)
 
     def _step_back(self) -> None:
         self._become(State.FOLLOWING)
@@ -155,7 +165,10 @@ class Election:
         self._granted.clear()
         self._due_ms = self._jittered(self._server.settings.suspect_ms)
         self._asked_round = self._round_max + 1
-        question = PreVote(self._server.configuration.number, self._asked_round)
+        server = self._server
+        question = PreVote(
+            server.configuration.number, self._asked_round, server.log_epoch, server.log.length
+        )
         self._to_all(question, out)
 
     def _to_all(self, message: PreVote | Seal, out: list[Effect]) -> None:
@@ -172,7 +185,26 @@ class Election:
             return
         is_quiet = server.now_ms - self._heard_ms >= server.settings.suspect_ms
         is_granted = is_quiet and server.sequencer is None and server.may_vote()
+        if is_granted and sender != server.node and self._is_far_ahead(vote):
+            is_granted = self._has_had_its_chance()
         out.append(Send(sender, PreVoteReply(number, vote.round, is_granted, self._round_max)))
+
+    def _is_far_ahead(self, vote: PreVote) -> bool:
+        """Whether whoever asks would first have to fetch much that we have."""
+        server = self._server
+        if not self._may_stand() or vote.log_epoch > server.log_epoch:
+            return False
+        is_older = vote.log_epoch < server.log_epoch
+        few = server.settings.entries_per_message_max
+        return is_older or server.log.length - vote.length > few
+
+    def _has_had_its_chance(self) -> bool:
+        """Stand ourselves instead; but if that leads nowhere for some time, anybody may."""
+        server = self._server
+        if self._ahead_until_ms == NEVER_MS:
+            self._ahead_until_ms = server.now_ms + server.settings.suspect_ms
+            self._due_ms = server.now_ms
+        return server.now_ms >= self._ahead_until_ms
 
     def on_pre_vote_reply(self, sender: NodeId, reply: PreVoteReply, out: list[Effect]) -> None:
         """With enough of them an election is worth its disturbance."""

@@ -48,6 +48,13 @@ class Stored(Event, frozen=True, gc=False):
     token: int
 
 
+class Unreachable(Event, frozen=True, gc=False):
+    """The connection to a node was lost, as when its process ends. A hint: nothing is decided by
+    it, since the node may be well."""
+
+    node: NodeId
+
+
 class Effect(msgspec.Struct, frozen=True, gc=False):
     """What the host shall do."""
 

@@ -72,6 +72,7 @@ class Mesh:
         is_on: Callable[[Channel], bool],
         configuration: Callable[[], Configuration],
         status: Callable[[], bytes],
+        on_unreachable: Callable[[NodeId], None],
     ) -> None:
         self._plan = plan
         self._node = node
@@ -79,6 +80,7 @@ class Mesh:
         self._is_on = is_on
         self._configuration = configuration
         self._status = status
+        self._on_unreachable = on_unreachable
         self._outgoing = Outgoing()
         self._peers: dict[NodeId, Connection] = {}
         self._clients: dict[int, Connection] = {}
@@ -184,9 +186,11 @@ class Mesh:
         connection.write(encode_session(hello))
 
     def _on_lost(self, connection: Connection) -> None:
-        for table in (self._peers, self._clients):
-            if table.get(connection.id) is connection:
-                del table[connection.id]
+        if self._clients.get(connection.id) is connection:
+            del self._clients[connection.id]
+        elif self._peers.get(connection.id) is connection:
+            del self._peers[connection.id]
+            self._on_unreachable(connection.id)
 
     # sessions
 

@@ -29,7 +29,7 @@ from samcast.group.storage import (
     StoreBatch,
     StoreMarks,
 )
-from samcast.machine.ports import Channel, Effect, Role, Store, Stored
+from samcast.machine.ports import Channel, Effect, Role, Store, Stored, Unreachable
 from samcast.runtime.cluster_file import ClusterPlan
 from samcast.runtime.data_store import DataStore
 from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_aside
@@ -72,8 +72,9 @@ class Node:
         self._host = Host(self._node.id, self, self._apply)
         self._host.on_bug = self._on_bug
         self._mesh = Mesh(
-            plan, self._node, self._host.deliver, self._host.is_on, self._configuration, self.status
-        )
+            plan, self._node, self._host.deliver, self._host.is_on, self._configuration,
+            self.status, self._on_unreachable,
+        )  # fmt: skip
         self._order: OrderStore | None = None
         self._data: DataStore | None = None
         self._commit_server: CommitServer | None = None
@@ -177,6 +178,10 @@ class Node:
                 store.close()
         if self._lock >= 0:
             os.close(self._lock)
+
+    def _on_unreachable(self, node: int) -> None:
+        if self._commit_server is not None:
+            self._host.post(0, Unreachable(node))
 
     def _on_disk_failed(self, error: OSError) -> None:
         """Nobody knows what is on the disk now: stop at once, and start from what is there."""

@@ -5,6 +5,7 @@ ago.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from samcast.machine.ports import Unreachable
 from samcast.sim.world import Process
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class NetworkFaults:
         """One of these at a time."""
         return [
             self.loss, self.burst, self.duplicate, self.reorder, self.hold_old, self.cut_whole,
-            self.cut_one_way, self.cut_pair, self.swizzle, self.flip,
+            self.cut_one_way, self.cut_pair, self.swizzle, self.flip, self.hang_up,
         ]  # fmt: skip
 
     def _for_a_while(self, kind: str, field: str, value: float, most_ms: int = 800) -> None:
@@ -99,6 +100,20 @@ class NetworkFaults:
         self._faults.note("cut_pair")
         self._cut([one], [other], 1500)
         self._cut([other], [one], 1500)
+
+    def hang_up(self) -> None:
+        """A server loses a connection, often the sequencer's, while the other end is well."""
+        victim = self._faults.one()
+        if victim is None:
+            return
+        others = self._faults.leading() or self._faults.up()
+        self._faults.note("hang_up", victim)
+        self.tell_unreachable(victim, self._chance.pick(others).node)
+
+    def tell_unreachable(self, process: Process, node: int) -> None:
+        """A commit server hears that a connection is lost."""
+        if self._faults.cluster.commit_server(process) is not None:
+            process.post(0, Unreachable(node))
 
     def swizzle(self) -> None:
         """Clog some nodes one by one, unclog them in another order."""

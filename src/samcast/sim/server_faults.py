@@ -71,6 +71,9 @@ class ServerFaults:
             self._faults.note("torn", state_counted)
         process.stop()
         self._faults.crashed(process)
+        for other in self._faults.up():
+            if self._chance.happens(0.5):  # The others' systems notice, or their cables are cut.
+                self._faults.network.tell_unreachable(other, process.node)
         return torn
 
     def crash(self, victim: Process) -> None:

@@ -311,14 +311,18 @@ class Outcome(Control, frozen=True, gc=False, array_like=True, tag=17):
 
 
 class PreVote(Control, frozen=True, gc=False, array_like=True, tag=18):
-    """Candidate -> commit servers: would you promise an epoch of this round? Binds nobody."""
+    """Candidate -> commit servers: would you promise an epoch of this round, to me with this log?
+    Binds nobody."""
 
     configuration: Natural
     round: Natural
+    log_epoch: Epoch
+    length: Natural
 
 
 class PreVoteReply(Control, frozen=True, gc=False, array_like=True, tag=19):
-    """Commit server -> candidate: yes unless I hear a sequencer; the highest round I know."""
+    """Commit server -> candidate: yes unless I hear a sequencer, or stand myself with a better log;
+    the highest round I know."""
 
     configuration: Natural
     round: Natural
