@@ -6,7 +6,7 @@ import pytest
 from samcast.group.commit_server import CommitServer
 from samcast.group.election import Election
 from samcast.group.storage import OrderRecovery, StoreVote
-from samcast.machine.ports import Effect, NodeId, Received, Send, Ticked, Unreachable
+from samcast.machine.ports import Effect, NodeId, Reachable, Received, Send, Ticked, Unreachable
 from samcast.wire.group import (
     CommitAck,
     CommitSubmit,
@@ -180,6 +180,20 @@ def test_a_lost_connection_to_the_sequencer_is_no_silence_to_wait_for() -> None:
     assert len([m for m in sent(asks) if isinstance(m, PreVote)]) == 3
     server.step([Ticked(now + SETTINGS.suspect_ms), beat])  # It was only the connection.
     assert asked(server, PreVote(1, 9, server.log_epoch, server.log.length)) == [False]
+
+
+@pytest.mark.req("GRP-21")
+def test_somebody_who_could_not_hear_the_question_is_asked_soon() -> None:
+    server = commit_server()
+    server.step([Ticked(1), Reachable(2)])
+    assert server.due_ms() >= SETTINGS.suspect_ms  # Nothing was asked yet.
+    now = server.due_ms()
+    server.step([Ticked(now)])
+    assert server.due_ms() >= now + SETTINGS.suspect_ms
+    server.step([Reachable(2)])
+    assert now < server.due_ms() <= now + SETTINGS.suspect_ms // 10
+    asks = server.step([Ticked(server.due_ms())])
+    assert [m for m in sent(asks, 2) if isinstance(m, PreVote)]
 
 
 def test_a_sequencer_goes_on_when_it_loses_a_connection() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from samcast.group.core import Core
 from samcast.group.election import Election, speaks_for
 from samcast.group.installing import Install, Installing
-from samcast.group.joining import Joining
+from samcast.group.joining import Joining, answer_join
 from samcast.group.order_log import OrderLog
 from samcast.group.order_queries import OrderQueries
 from samcast.group.order_writer import OrderWriter
@@ -36,6 +36,7 @@ from samcast.machine.ports import (
     Effect,
     Event,
     NodeId,
+    Reachable,
     Received,
     Send,
     Stored,
@@ -167,7 +168,7 @@ class CommitServer:
             DataReport: self._to_sequencer(Sequencer.on_data_report),
             CommitAck: self._to_sequencer(Sequencer.on_commit_ack),
             StartReply: self._to_sequencer(Sequencer.on_start_reply),
-            Join: self._on_join,
+            Join: lambda sender, join, out: answer_join(self, sender, join, out),
         }
 
     def _to_sequencer(self, handler: Callable[..., None]) -> Handler:
@@ -195,8 +196,8 @@ class CommitServer:
                 self._on_stored(event.token, out)
             elif type(event) is Ticked:
                 self.now_ms = event.now_ms
-            elif type(event) is Unreachable:
-                self.election.on_unreachable(event.node)
+            elif type(event) is Unreachable or type(event) is Reachable:
+                self.election.on_connection(event)
         self._on_drained(out)
         self._check_invariants()
         return out
@@ -492,9 +493,3 @@ class CommitServer:
             self.sequencer = None
             self.election.stand_at_once()
         self.save_vote(lambda o: None, out)
-
-    def _on_join(self, sender: NodeId, join: Join, out: list[Effect]) -> None:
-        if join.configuration < self.configuration.number:
-            out.append(Send(sender, Moved(self.configuration)))
-        elif self.sequencer is not None:
-            self.sequencer.on_join(sender, join, out)

@@ -14,7 +14,16 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from samcast.group.order_log import OrderLog
-from samcast.machine.ports import NEVER_MS, Chance, Effect, NodeId, Send, Warn
+from samcast.machine.ports import (
+    NEVER_MS,
+    Chance,
+    Effect,
+    NodeId,
+    Reachable,
+    Send,
+    Unreachable,
+    Warn,
+)
 from samcast.machine.quorum import lists, servers_with
 from samcast.wire.group import (
     LogReply,
@@ -132,13 +141,16 @@ class Election:
         self._heard_ms = -(10**9)
         self._due_ms = self._server.now_ms + self._chance.below(4)
 
-    def on_unreachable(self, node: NodeId) -> None:
-        """The sequencer's end of a connection is gone, and so may it be: ask around at once. Those
-        who hear it still will refuse."""
-        if node == self.leader and self.state is State.FOLLOWING:
+    def on_connection(self, event: Unreachable | Reachable) -> None:
+        """The sequencer's end of a connection is gone, and so may it be: ask around at once; those
+        who hear it still will refuse. Or somebody is there who couldn't hear our question."""
+        is_lost = type(event) is Unreachable
+        if is_lost and event.node == self.leader and self.state is State.FOLLOWING:
             self._heard_ms = -(10**9)
-            haste_ms = 1 + self._chance.below(max(1, self._server.settings.suspect_ms // 10))
-            self._due_ms = min(self._due_ms, self._server.now_ms + haste_ms)
+        elif is_lost or self.state is not State.ASKING:
+            return
+        haste_ms = 1 + self._chance.below(max(1, self._server.settings.suspect_ms // 10))
+        self._due_ms = min(self._due_ms, self._server.now_ms + haste_ms)
 
     def _step_back(self) -> None:
         self._become(State.FOLLOWING)

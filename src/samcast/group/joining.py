@@ -2,11 +2,16 @@
 disk.
 """
 
+from typing import TYPE_CHECKING
+
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import NEVER_MS, Effect, NodeId, Send
 from samcast.machine.quorum import lists, servers_with
-from samcast.wire.group import Join
+from samcast.wire.group import Join, Moved
 from samcast.wire.order import ROLE_COMMIT, Configuration
+
+if TYPE_CHECKING:
+    from samcast.group.commit_server import CommitServer
 
 
 class Joining:
@@ -43,3 +48,12 @@ class Joining:
         for server in servers_with(configuration, ROLE_COMMIT):
             if server.node != self._node:
                 out.append(Send(server.node, join))
+
+
+def answer_join(server: "CommitServer", sender: NodeId, join: Join, out: list[Effect]) -> None:
+    """What a commit server does about such a request: tell of a later configuration, which may
+    list the disk already, or have one ordered that does."""
+    if join.configuration < server.configuration.number:
+        out.append(Send(sender, Moved(server.configuration)))
+    elif server.sequencer is not None:
+        server.sequencer.on_join(sender, join, out)

@@ -55,6 +55,12 @@ class Unreachable(Event, frozen=True, gc=False):
     node: NodeId
 
 
+class Reachable(Event, frozen=True, gc=False):
+    """There is a connection to a node; what it was sent before may not have reached it."""
+
+    node: NodeId
+
+
 class Effect(msgspec.Struct, frozen=True, gc=False):
     """What the host shall do."""
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from samcast.errors import ConfigError
-from samcast.machine.ports import Channel, NodeId
+from samcast.machine.ports import Channel, NodeId, Reachable, Unreachable
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.connection import Connection, Outgoing
 from samcast.wire.batch import Batch
@@ -48,7 +48,7 @@ from samcast.wire.session import (
     node_of,
 )
 
-REDIAL_S = (0.05, 1.0)
+REDIAL_S = (0.05, 0.2)  # a node that comes back is needed soon, and a call costs next to nothing
 DIAL_S = 2.0
 HELLO_S = 5.0
 CLIENTS_MAX = 10_000
@@ -72,7 +72,7 @@ class Mesh:
         is_on: Callable[[Channel], bool],
         configuration: Callable[[], Configuration],
         status: Callable[[], bytes],
-        on_unreachable: Callable[[NodeId], None],
+        on_connection: Callable[[Reachable | Unreachable], None],
     ) -> None:
         self._plan = plan
         self._node = node
@@ -80,7 +80,7 @@ class Mesh:
         self._is_on = is_on
         self._configuration = configuration
         self._status = status
-        self._on_unreachable = on_unreachable
+        self._on_connection = on_connection
         self._outgoing = Outgoing()
         self._peers: dict[NodeId, Connection] = {}
         self._clients: dict[int, Connection] = {}
@@ -190,7 +190,7 @@ class Mesh:
             del self._clients[connection.id]
         elif self._peers.get(connection.id) is connection:
             del self._peers[connection.id]
-            self._on_unreachable(connection.id)
+            self._on_connection(Unreachable(connection.id))
 
     # sessions
 
@@ -254,6 +254,7 @@ class Mesh:
         self._peers[node] = connection
         if old is not None and old is not connection:
             old.close()
+        self._on_connection(Reachable(node))
 
     def _welcome(self, connection: Connection) -> None:
         connection.trust()

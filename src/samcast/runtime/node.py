@@ -29,7 +29,15 @@ from samcast.group.storage import (
     StoreBatch,
     StoreMarks,
 )
-from samcast.machine.ports import Channel, Effect, Role, Store, Stored, Unreachable
+from samcast.machine.ports import (
+    Channel,
+    Effect,
+    Reachable,
+    Role,
+    Store,
+    Stored,
+    Unreachable,
+)
 from samcast.runtime.cluster_file import ClusterPlan
 from samcast.runtime.data_store import DataStore
 from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_aside
@@ -73,7 +81,7 @@ class Node:
         self._host.on_bug = self._on_bug
         self._mesh = Mesh(
             plan, self._node, self._host.deliver, self._host.is_on, self._configuration,
-            self.status, self._on_unreachable,
+            self.status, self._on_connection,
         )  # fmt: skip
         self._order: OrderStore | None = None
         self._data: DataStore | None = None
@@ -179,9 +187,9 @@ class Node:
         if self._lock >= 0:
             os.close(self._lock)
 
-    def _on_unreachable(self, node: int) -> None:
+    def _on_connection(self, event: Reachable | Unreachable) -> None:
         if self._commit_server is not None:
-            self._host.post(0, Unreachable(node))
+            self._host.post(0, event)
 
     def _on_disk_failed(self, error: OSError) -> None:
         """Nobody knows what is on the disk now: stop at once, and start from what is there."""

@@ -5,7 +5,7 @@ ago.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from samcast.machine.ports import Unreachable
+from samcast.machine.ports import Reachable, Unreachable
 from samcast.sim.world import Process
 
 if TYPE_CHECKING:
@@ -108,12 +108,14 @@ class NetworkFaults:
             return
         others = self._faults.leading() or self._faults.up()
         self._faults.note("hang_up", victim)
-        self.tell_unreachable(victim, self._chance.pick(others).node)
+        node = self._chance.pick(others).node
+        self.tell(victim, Unreachable(node))
+        self._faults.later(5, 300, self.tell, victim, Reachable(node))
 
-    def tell_unreachable(self, process: Process, node: int) -> None:
-        """A commit server hears that a connection is lost."""
+    def tell(self, process: Process, event: Reachable | Unreachable) -> None:
+        """A commit server hears of a connection."""
         if self._faults.cluster.commit_server(process) is not None:
-            process.post(0, Unreachable(node))
+            process.post(0, event)
 
     def swizzle(self) -> None:
         """Clog some nodes one by one, unclog them in another order."""

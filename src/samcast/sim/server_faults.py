@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from samcast.group.storage import Filled
+from samcast.machine.ports import Unreachable
 from samcast.sim.damage import Damage
 from samcast.sim.world import Process
 from samcast.wire.order import ROLE_DATA
@@ -73,7 +74,7 @@ class ServerFaults:
         self._faults.crashed(process)
         for other in self._faults.up():
             if self._chance.happens(0.5):  # The others' systems notice, or their cables are cut.
-                self._faults.network.tell_unreachable(other, process.node)
+                self._faults.network.tell(other, Unreachable(process.node))
         return torn
 
     def crash(self, victim: Process) -> None:
