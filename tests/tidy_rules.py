@@ -46,7 +46,12 @@ LAYERS: dict[str, set[str]] = {
     "testing": BELOW_CLIENT | {"client", "sim"},
     "sim": ORDERING,
 }
-TOP_MODULES = {"errors", "limits", "config"}  # open to all, and closed to all but each other
+TOP_MODULES = {
+    "errors",
+    "limits",
+    "config",
+    "version",
+}  # open to all, and closed to all but each other
 USERS_OF_THE_PUBLIC_API = {"pipeline", "console", "cli"}
 
 PURE = ORDERING | SERVICES

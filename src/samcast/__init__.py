@@ -11,7 +11,9 @@ with samcast.connect() as client:
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0.dev0"
+from samcast.version import VERSION
+
+__version__ = VERSION
 
 __all__ = ["__version__", "aio", "connect"]
 

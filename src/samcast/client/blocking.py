@@ -138,6 +138,11 @@ class Client:
         return said
 
     @property
+    def engine(self) -> Engine:
+        """What runs it."""
+        return self._engine
+
+    @property
     def nodes(self) -> list[tuple[str, str, int]]:
         """Name, host and port of each node of the cluster."""
         return self._engine.peers

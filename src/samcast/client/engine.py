@@ -29,6 +29,7 @@ from samcast.group.owner import Owner
 from samcast.group.sender import Reconnected, Sender
 from samcast.group.settings import GroupSettings
 from samcast.wire.group import AnyRequest, Head, Outcome
+from samcast.wire.session import StatusRequest, TraceRequest
 
 T = TypeVar("T")
 WATCH_S = 0.5
@@ -195,7 +196,11 @@ class Engine:
 
     async def status(self) -> bytes:
         """How the node that we are connected to is."""
-        return await self._link.status()
+        return await self._link.ask(StatusRequest())
+
+    async def trace(self, group: int, number: int) -> bytes:
+        """What that node still knows of the way of a message."""
+        return await self._link.ask(TraceRequest(group, number))
 
     @property
     def peers(self) -> list[tuple[str, str, int]]:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from samcast.runtime.connection import Connection, Outgoing
+from samcast.runtime.connection import Connection, Traffic
 from samcast.wire.session import (
     KIND_SESSION,
     PROTOCOL,
@@ -30,8 +30,8 @@ OnFrame = Callable[[int, bytes], None]
 class Side:
     """A connection to one more node, made anew when it is lost."""
 
-    def __init__(self, outgoing: Outgoing, peer: Peer, cluster: str, on_frame: OnFrame) -> None:
-        self._outgoing = outgoing
+    def __init__(self, traffic: Traffic, peer: Peer, cluster: str, on_frame: OnFrame) -> None:
+        self._traffic = traffic
         self._peer = peer
         self._cluster = cluster
         self._on_frame = on_frame
@@ -46,7 +46,7 @@ class Side:
 
     async def _connect(self) -> None:
         self._lost = asyncio.Event()
-        dialed = Connection(self._outgoing, self._on_any_frame, self._on_lost)
+        dialed = Connection(self._traffic, self._on_any_frame, self._on_lost)
         dialed.on_open = self._greet
         loop = asyncio.get_running_loop()
         try:
@@ -81,8 +81,8 @@ class Side:
 class Fanout:
     """The connections to the data servers that we are not connected to otherwise."""
 
-    def __init__(self, outgoing: Outgoing, on_frame: OnFrame) -> None:
-        self._outgoing = outgoing
+    def __init__(self, traffic: Traffic, on_frame: OnFrame) -> None:
+        self._traffic = traffic
         self._on_frame = on_frame
         self._sides: dict[int, Side] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -91,7 +91,7 @@ class Fanout:
         """Be connected to just these from now on."""
         self.end()
         self._sides = {
-            peer.node: Side(self._outgoing, peer, cluster, self._on_frame) for peer in peers
+            peer.node: Side(self._traffic, peer, cluster, self._on_frame) for peer in peers
         }
         self._tasks = [asyncio.create_task(side.keep()) for side in self._sides.values()]
 

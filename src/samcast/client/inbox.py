@@ -19,6 +19,7 @@ from samcast.wire.group import Follow
 
 WINDOW_BYTES = 8 * 1024 * 1024
 WINDOW_RUNS = (8, 2048)
+FIRST_RUNS = 16  # until we know how large they are
 STUCK_S = 1.0
 
 Delivered = list[tuple[int, Batch]]
@@ -50,7 +51,7 @@ class Inbox:
         self._runs: deque[tuple[int, Batch]] = deque()
         self._error: ClientError | None = None
         self._asked = 0  # runs that the stream may still bring
-        self._bytes_per_run = 4096.0
+        self._bytes_per_run = WINDOW_BYTES / FIRST_RUNS
         self._moved_at = time.monotonic()
         self._calls: list[Callable[[], None]] = []
 
@@ -81,7 +82,8 @@ class Inbox:
         if type(effect) is not Deliver:
             return
         size = sum(len(batch.columns) for _, batch in effect.runs) / len(effect.runs)
-        self._bytes_per_run += (size - self._bytes_per_run) / 8
+        # Large ones count at once, since they take the memory; small ones little by little.
+        self._bytes_per_run = max(size, self._bytes_per_run + (size - self._bytes_per_run) / 4)
         self._moved_at = time.monotonic()
         with self._lock:
             self._runs.extend(effect.runs)

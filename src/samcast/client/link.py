@@ -11,7 +11,7 @@ from typing import Any
 from samcast.client.fanout import Fanout
 from samcast.errors import NotConnectedError, RefusedError
 from samcast.machine.ports import Channel, Effect, NodeId
-from samcast.runtime.connection import Connection, Outgoing
+from samcast.runtime.connection import Connection, Traffic
 from samcast.runtime.host import Host
 from samcast.wire.batch import Batch
 from samcast.wire.codec import decode_payload, message_parts
@@ -28,6 +28,7 @@ from samcast.wire.session import (
     Refused,
     Status,
     StatusRequest,
+    TraceRequest,
     Welcome,
     decode_route,
     decode_session,
@@ -66,8 +67,8 @@ class Link:
         self._lost = asyncio.Event()
         self._statuses: list[asyncio.Future[bytes]] = []
         self._asked_at: dict[int, float] = {}  # group, or -nonce
-        self._outgoing = Outgoing()
-        self._fanout = Fanout(self._outgoing, self._on_side_frame)
+        self._traffic = Traffic()
+        self._fanout = Fanout(self._traffic, self._on_side_frame)
         self.is_alone: Callable[[], bool] = lambda: False  # whether one message is all there is
         self.on_connected: list[Callable[[], None]] = []
         self._keeping: asyncio.Task[None] | None = None
@@ -121,7 +122,7 @@ class Link:
         loop = asyncio.get_running_loop()
         welcomed = self._welcomed = loop.create_future()
         self._lost = asyncio.Event()
-        dialed = self._dialed = Connection(self._outgoing, self._on_frame, self._on_lost)
+        dialed = self._dialed = Connection(self._traffic, self._on_frame, self._on_lost)
         dialed.on_open = self._greet
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -255,7 +256,7 @@ class Link:
 
     def flush(self) -> None:
         """Have what was sent leave now."""
-        self._outgoing.flush()
+        self._traffic.flush()
 
     def _fan_out(self, message: Control | Batch) -> bool:
         connection = self._connection
@@ -278,13 +279,13 @@ class Link:
         if self._connection is not None:
             self._connection.write(*message_parts(encode_route(0, target), message))
 
-    async def status(self) -> bytes:
-        """How the node that we are connected to is."""
+    async def ask(self, question: StatusRequest | TraceRequest) -> bytes:
+        """What the node that we are connected to says of itself; it answers in order."""
         if self._connection is None:
             raise NotConnectedError("no node is connected just now; try again")
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._statuses.append(future)
-        self._connection.write(encode_session(StatusRequest()))
+        self._connection.write(encode_session(question))
         return await future
 
     @property

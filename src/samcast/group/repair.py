@@ -29,6 +29,8 @@ class Repairs:
         self._settings = server.settings
         self._turn = server.node
         self.due_ms = 0
+        self.asked = 0  # questions to other data servers
+        self.brought = 0  # payloads that came of them
 
     # others'
 
@@ -79,6 +81,7 @@ class Repairs:
         stages: list[StageKey] = [s for s in please.stages if not server.has(s)]
         if runs or stages:
             self._turn += 1
+            self.asked += 1
             holder = holders[self._turn % len(holders)]
             out.append(Send(holder, PayloadRequest(tuple(runs), tuple(stages))))
 
@@ -93,6 +96,7 @@ class Repairs:
         peers = [s.node for s in servers_with(configuration, ROLE_DATA) if s.node != server.node]
         if peers:
             self._turn += 1
+            self.asked += 1
             to = peers[self._turn % len(peers)]
             out.append(Send(to, PayloadRequest((), (), tuple(spans))))
 
@@ -111,6 +115,8 @@ class Repairs:
             if key in server.numbered:
                 continue
             if not number_first:
+                self.brought += 1
                 server.take_fetched(key, batch, out)
             elif server.numbered.wants(key, number_first, batch.count, batch.digest):
+                self.brought += 1
                 server.store_numbered(key, batch, number_first, out)

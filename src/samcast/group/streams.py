@@ -40,6 +40,17 @@ class Streams:
     def __len__(self) -> int:
         return len(self._streams)
 
+    def lags(self) -> dict[str, int]:
+        """By group, how many messages the reader that is furthest behind hasn't been sent."""
+        core = self._server.follower.core
+        found: dict[str, int] = {}
+        for (_, group), stream in self._streams.items():
+            rows = core.groups.get(group)
+            if rows is not None:
+                behind = max(0, rows.head + 1 - stream.number_next)
+                found[rows.name] = max(found.get(rows.name, 0), behind)
+        return found
+
     def on_follow(self, sender: NodeId, follow: Follow, out: list[Effect]) -> None:
         """Begin, or go on with more."""
         if follow.group == CELL or not 1 <= follow.number_first < 2**62:

@@ -18,7 +18,8 @@ from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
 from samcast.wire.session import NODE_MAX
 
 ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA}
-NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "roles", "folder", "uuid"}
+NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "metrics", "roles", "folder",
+             "uuid"}  # fmt: skip
 TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure"}
 SERVERS_MAX = 64
 SOCKET_PATH_MAX = 100  # what every system takes
@@ -37,14 +38,12 @@ class NodePlan:
     uuid: int  # of its first disk
     listen: str = ""  # host:port, where that isn't what others dial
     socket: Path | None = None  # a Unix socket besides, for clients of the same machine
+    metrics: str = ""  # host:port of the page for Prometheus
 
     @property
     def listens_on(self) -> tuple[str, int]:
         """Where its own socket is."""
-        if not self.listen:
-            return self.host, self.port
-        host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return host_and_port(self.listen) if self.listen else (self.host, self.port)
 
     @property
     def role_bits(self) -> int:
@@ -158,7 +157,8 @@ class _Reader:
             roles=tuple(roles),
             folder=self._path.parent / str(table.get("folder", name)),
             uuid=self._number(table, "uuid", where, 1, 2**62),
-            listen=self._listen(table, where),
+            listen=self._address(table, "listen", where),
+            metrics=self._address(table, "metrics", where),
             socket=self._socket(table, where),
         )
 
@@ -172,15 +172,15 @@ class _Reader:
             )
         return path
 
-    def _listen(self, table: dict[str, Any], where: str) -> str:
-        if "listen" not in table:
+    def _address(self, table: dict[str, Any], key: str, where: str) -> str:
+        if key not in table:
             return ""
-        value = table["listen"]
+        value = table[key]
         host, _, port = str(value).rpartition(":")
         if not isinstance(value, str) or not host or not port.isdecimal():
-            raise self._error(f"{where}.listen", value, "host:port")
+            raise self._error(f"{where}.{key}", value, "host:port")
         if not 1 <= int(port) <= 65535:
-            raise self._error(f"{where}.listen", value, "host:port with a port from 1 to 65535")
+            raise self._error(f"{where}.{key}", value, "host:port with a port from 1 to 65535")
         return value
 
     def _settings(self, table: Any) -> GroupSettings:
@@ -199,13 +199,16 @@ class _Reader:
 
     def _check_hosts(self, plan: ClusterPlan) -> None:
         for node in plan.nodes:
-            host, _ = node.listens_on
-            if not is_loopback(host) and not plan.is_insecure:
-                raise ConfigError(
-                    f"{self._path}: node {node.name} would listen on {host}, beyond this"
-                    " machine, where anybody could read and write; say `insecure = true` if that"
-                    " network is only yours"
-                )
+            places = [node.listens_on]
+            if node.metrics:
+                places.append(host_and_port(node.metrics))
+            for host, _ in places:
+                if not is_loopback(host) and not plan.is_insecure:
+                    raise ConfigError(
+                        f"{self._path}: node {node.name} would listen on {host}, beyond this"
+                        " machine, where anybody could read and write; say `insecure = true` if"
+                        " that network is only yours"
+                    )
 
     def _no_others(self, table: dict[str, Any], known: set[str], where: str) -> None:
         for key in table:
@@ -236,6 +239,12 @@ class _Reader:
     def _error(self, key: str, value: Any, allowed: str) -> ConfigError:
         said = "missing" if value is None else f"{value!r}"
         return ConfigError(f"{self._path}: {key} is {said}; it must be {allowed}")
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Of an address that has been checked."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def is_loopback(host: str) -> bool:
@@ -269,6 +278,7 @@ def write_cluster_file(plan: ClusterPlan) -> None:
             f"port = {node.port}",
             *([f'listen = "{node.listen}"'] if node.listen else []),
             *([f'socket = "{node.socket.name}"'] if node.socket else []),
+            *([f'metrics = "{node.metrics}"'] if node.metrics else []),
             f"roles = [{roles}]",
             f'folder = "{node.folder.name}"',
             f"uuid = {node.uuid}  # of its first disk",

@@ -22,13 +22,18 @@ DEAD_S = 9  # without a sign of life from the other end's kernel
 OnFrame = Callable[["Connection", int, bytes], None]
 
 
-class Outgoing:
-    """The connections of a process that have something to send. A host sends it at the end of its
-    turn; what is written between turns leaves as soon as the loop is through with what it does."""
+class Traffic:
+    """What all connections of a process share: counts, and who has something to send. A host sends
+    it at the end of its turn; what is written between turns leaves as soon as the loop is through
+    with what it does."""
 
     def __init__(self) -> None:
         self._waiting: list[Connection] = []
         self._is_planned = False
+        self.frames_in = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.dropped = 0  # frames
 
     def add(self, connection: "Connection") -> None:
         """This one has something now."""
@@ -73,11 +78,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        outgoing: Outgoing,
+        traffic: Traffic,
         on_frame: OnFrame,
         on_lost: Callable[["Connection"], None],
     ) -> None:
-        self._outgoing = outgoing
+        self._traffic = traffic
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._slab = bytearray(SLAB_BYTES)
@@ -112,6 +117,8 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(error.code, error.detail)
             return
         self.frames_in += len(frames)
+        self._traffic.frames_in += len(frames)
+        self._traffic.bytes_in += nbytes
         for kind, payload in frames:
             if self._transport is None:
                 return
@@ -151,14 +158,16 @@ class Connection(asyncio.BufferedProtocol):
         if not self._out:
             if transport.get_write_buffer_size() > WAITING_BYTES_MAX:
                 self.dropped += 1
+                self._traffic.dropped += 1
                 return
-            self._outgoing.add(self)
+            self._traffic.add(self)
         self._out += frame
 
     def flush(self) -> None:
         """Hand over what was written in this turn."""
         if self._transport is not None and self._out:
             out, self._out = self._out, []
+            self._traffic.bytes_out += sum(map(len, out))
             self._transport.writelines(out)
 
     def refuse(self, code: str, detail: str) -> None:

@@ -24,6 +24,7 @@ from samcast.runtime.data_segments import (
     read_columns,
     segments_in,
 )
+from samcast.runtime.histogram import Histogram
 from samcast.runtime.sync_thread import Chunk, SyncThread
 from samcast.wire.batch import Batch, batch_parts, encode_batch
 from samcast.wire.records import decode_mark
@@ -133,6 +134,11 @@ class DataStore:
     def syncs(self) -> int:
         """How often the disk was waited for."""
         return self._thread.syncs if self._thread is not None else 0
+
+    @property
+    def sync_s(self) -> Histogram:
+        """How long it took."""
+        return self._thread.sync_s if self._thread is not None else Histogram()
 
     def store(self, effect: Store) -> None:
         """Take a store effect; it is answered when it and all before it are durable."""

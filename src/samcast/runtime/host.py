@@ -22,6 +22,8 @@ from samcast.machine.ports import (
     Ticked,
     Warn,
 )
+from samcast.runtime.histogram import Histogram
+from samcast.runtime.trail import Trail
 from samcast.wire.batch import Batch
 from samcast.wire.group import Control
 
@@ -80,6 +82,8 @@ class Host:
         self.warnings: dict[str, int] = {}
         self.last_warning = ""
         self.turns = 0
+        self.turn_s = Histogram()
+        self.trail: Trail | None = None  # of a node: what happened to whom
         self.on_bug: Callable[[BaseException], None] | None = None
 
     def start(self, roles: Sequence[Role], channels: Sequence[Channel] = ()) -> None:
@@ -132,6 +136,8 @@ class Host:
         if not routes:
             self.warn(Warn("misdirected", f"{type(message).__name__} from {source}"))
             return
+        if self.trail is not None:
+            self.trail.heard(source, message)
         event = Received(source, message)
         for at in routes:
             self._inbox[at].append(event)
@@ -168,7 +174,8 @@ class Host:
         """What roles of this process tell each other is heard in the same turn, but only after
         others have been sent what they wait for."""
         self.turns += 1
-        now_ms = int(time.monotonic() * 1000)
+        began_s = time.monotonic()
+        now_ms = int(began_s * 1000)
         ticked = Ticked(now_ms)
         for _ in range(ROUNDS_MAX):
             self._step_each(now_ms, ticked)
@@ -179,6 +186,7 @@ class Host:
         else:
             self._plan_turn()
         self._plan_wake(now_ms)
+        self.turn_s.note(time.monotonic() - began_s)
 
     def _step_each(self, now_ms: int, ticked: Ticked) -> None:
         for at, role in enumerate(self._roles):
@@ -187,7 +195,10 @@ class Host:
                 continue
             self._inbox[at] = []
             events.insert(0, ticked)
-            for effect in role.step(events):
+            effects = role.step(events)
+            if effects and self.trail is not None:
+                self.trail.done(effects)
+            for effect in effects:
                 self._carry_out(at, effect)
             self._dues[at] = role.due_ms()
 

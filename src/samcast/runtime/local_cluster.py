@@ -60,7 +60,7 @@ class LocalCluster:
             raise ConfigError(f"{nodes} nodes; a cluster on one machine has 1 to 7")
         self.folder.mkdir(parents=True, exist_ok=True)
         most = nodes // 2 + 1
-        ports = free_ports(nodes)
+        ports = free_ports(2 * nodes)
         plan = ClusterPlan(
             path=self.folder / FILE,
             cluster=f"{self.folder.resolve().parent.name or 'samcast'}-{secrets.token_hex(2)}",
@@ -77,6 +77,7 @@ class LocalCluster:
                     folder=self.folder / f"n{i}",
                     uuid=1 + secrets.randbelow(2**62),
                     socket=self._socket(f"n{i}.sock"),
+                    metrics=f"127.0.0.1:{ports[nodes + i - 1]}",
                 )
                 for i in range(1, nodes + 1)
             ),

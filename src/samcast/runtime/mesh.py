@@ -13,7 +13,7 @@ from collections.abc import Callable
 from samcast.errors import ConfigError
 from samcast.machine.ports import Channel, NodeId, Reachable, Unreachable
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
-from samcast.runtime.connection import Connection, Outgoing
+from samcast.runtime.connection import Connection, Traffic
 from samcast.wire.batch import Batch
 from samcast.wire.codec import KIND_CONTROL, decode_payload, message_parts
 from samcast.wire.errors import WireError
@@ -39,6 +39,7 @@ from samcast.wire.session import (
     Refused,
     Status,
     StatusRequest,
+    TraceRequest,
     Welcome,
     client_id,
     decode_route,
@@ -71,7 +72,7 @@ class Mesh:
         deliver: Deliver,
         is_on: Callable[[Channel], bool],
         configuration: Callable[[], Configuration],
-        status: Callable[[], bytes],
+        answer: Callable[[StatusRequest | TraceRequest], bytes],
         on_connection: Callable[[Reachable | Unreachable], None],
     ) -> None:
         self._plan = plan
@@ -79,9 +80,9 @@ class Mesh:
         self._deliver = deliver
         self._is_on = is_on
         self._configuration = configuration
-        self._status = status
+        self._answer = answer
         self._on_connection = on_connection
-        self._outgoing = Outgoing()
+        self.traffic = Traffic()
         self._peers: dict[NodeId, Connection] = {}
         self._clients: dict[int, Connection] = {}
         self._client_next = time.time_ns() // 1000  # so that ids aren't used again after a restart
@@ -119,7 +120,7 @@ class Mesh:
                 self._dialing.append(asyncio.create_task(self._keep_dialed(peer)))
 
     def _accept(self) -> Connection:
-        connection = Connection(self._outgoing, self._on_frame, self._on_lost)
+        connection = Connection(self.traffic, self._on_frame, self._on_lost)
         connection.on_open = self._expect_hello
         return connection
 
@@ -160,7 +161,7 @@ class Mesh:
             self._on_lost(connection)
             lost.set()
 
-        connection = Connection(self._outgoing, self._on_frame, on_lost)
+        connection = Connection(self.traffic, self._on_frame, on_lost)
         connection.on_open = self._greet
         connection.is_dialed = True
         loop = asyncio.get_running_loop()
@@ -205,8 +206,8 @@ class Mesh:
             print(f"samcast: {connection.peer_name()} refused us: {message.detail}", flush=True)
         elif not connection.id:
             raise WireError("session-order", "say hello first; this node doesn't know you")
-        elif isinstance(message, StatusRequest):
-            connection.write(encode_session(Status(self._status())))
+        elif isinstance(message, StatusRequest | TraceRequest):
+            connection.write(encode_session(Status(self._answer(message))))
         elif isinstance(message, Ping):
             connection.write(encode_session(message))
 
@@ -330,7 +331,7 @@ class Mesh:
 
     def flush(self) -> None:
         """Have what was sent leave now."""
-        self._outgoing.flush()
+        self.traffic.flush()
 
     # for people
 

@@ -8,12 +8,10 @@ import secrets
 import shutil
 import signal
 import sys
-import time
 import traceback
 from asyncio import create_task
 from typing import Any
 
-import msgspec
 import uvloop
 
 from samcast.errors import DiskError
@@ -38,14 +36,18 @@ from samcast.machine.ports import (
     Stored,
     Unreachable,
 )
-from samcast.runtime.cluster_file import ClusterPlan
+from samcast.runtime.cluster_file import ClusterPlan, host_and_port
 from samcast.runtime.data_store import DataStore
 from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_aside
 from samcast.runtime.host import Host
 from samcast.runtime.memory import prepare_start, settle
 from samcast.runtime.mesh import Mesh
+from samcast.runtime.metrics import CONTENT_TYPE, Metrics
+from samcast.runtime.metrics_page import MetricsPage
 from samcast.runtime.order_store import OrderStore
 from samcast.runtime.scrub import Scrub
+from samcast.runtime.telling import Telling
+from samcast.runtime.trail import Trail
 from samcast.wire.group import Repair
 from samcast.wire.order import Configuration
 from samcast.wire.records import SuperRecord
@@ -79,10 +81,13 @@ class Node:
         self._folder = self._node.folder
         self._host = Host(self._node.id, self, self._apply)
         self._host.on_bug = self._on_bug
+        self._host.trail = self._trail = Trail()
+        self._telling = Telling(plan, self._node, self._host, self._trail)
         self._mesh = Mesh(
             plan, self._node, self._host.deliver, self._host.is_on, self._configuration,
-            self.status, self._on_connection,
+            self._telling.answer, self._on_connection,
         )  # fmt: skip
+        self._telling.mesh = self._mesh
         self._order: OrderStore | None = None
         self._data: DataStore | None = None
         self._commit_server: CommitServer | None = None
@@ -93,8 +98,6 @@ class Node:
         self._exit_code = 0
         self._is_full = False
         self._unchecked_bytes = 0
-        self._scrub: Scrub | None = None
-        self._started_at = time.monotonic()
 
     # life
 
@@ -108,8 +111,11 @@ class Node:
         settle()
         await self._mesh.start()
         assert self._data is not None
-        self._scrub = Scrub(self._data, self._on_rotted)
-        watching = [create_task(self._watch_room()), create_task(self._scrub.run())]
+        page = self._metrics_page()
+        if page is not None:
+            await page.start()
+        scrub = self._telling.scrub = Scrub(self._data, self._on_rotted)
+        watching = [create_task(self._watch_room()), create_task(scrub.run())]
         for task in watching:
             task.add_done_callback(self._on_task_done)
         try:
@@ -118,9 +124,19 @@ class Node:
             for task in watching:
                 task.cancel()
             self._host.stop()
+            if page is not None:
+                page.stop()
             await self._mesh.stop()
             self._close_disks()
         return self._exit_code
+
+    def _metrics_page(self) -> MetricsPage | None:
+        if not self._node.metrics:
+            return None
+        assert self._order is not None
+        assert self._data is not None
+        metrics = Metrics(self._telling, self._order, self._data)
+        return MetricsPage(host_and_port(self._node.metrics), metrics.text, CONTENT_TYPE)
 
     def _open_disks(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -140,11 +156,13 @@ class Node:
         data = self._data.recover(disk.uuid)
         settings, initial = self._plan.settings, self._plan.configuration()
         if "commit" in self._node.roles:
-            self._commit_server = CommitServer(
+            self._commit_server = self._telling.commit = CommitServer(
                 self._node.id, initial, settings, order, SystemChance()
             )
         if "data" in self._node.roles:
-            self._data_server = DataServer(self._node.id, initial, settings, data)
+            self._data_server = self._telling.data = DataServer(
+                self._node.id, initial, settings, data
+            )
 
     def _begin_disk(self, why: str) -> SuperRecord:
         """A disk that nobody knows: the cluster must let it in before it counts for anything."""
@@ -174,11 +192,12 @@ class Node:
         self._order.start(
             loop, lambda token: self._host.post(0, Stored(token)), self._on_disk_failed
         )
-        at = self._data_at
-        self._data.start(
-            loop, lambda token: self._host.post(at, Stored(token)), self._on_disk_failed
-        )
+        self._data.start(loop, self._on_data_stored, self._on_disk_failed)
         self._host.start(roles, channels)
+
+    def _on_data_stored(self, token: int) -> None:
+        self._trail.stored(token)
+        self._host.post(self._data_at, Stored(token))
 
     def _close_disks(self) -> None:
         for store in (self._order, self._data):
@@ -279,55 +298,11 @@ class Node:
         """Have what was sent leave now."""
         self._mesh.flush()
 
-    # for people
-
     def _configuration(self) -> Configuration:
         if self._commit_server is not None:
             return self._commit_server.configuration
         assert self._data_server is not None
         return self._data_server.follower.core.configuration
-
-    def status(self) -> bytes:
-        """How this node is, as JSON."""
-        commit, data = self._commit_server, self._data_server
-        said: dict[str, Any] = {
-            "name": self._node.name,
-            "id": self._node.id,
-            "pid": os.getpid(),
-            "address": f"{self._node.host}:{self._node.port}",
-            "roles": list(self._node.roles),
-            "cluster": self._plan.cluster,
-            "up_s": round(time.monotonic() - self._started_at, 1),
-            "connected": self._mesh.connected(),
-            "warnings": self._host.warnings,
-            "last_warning": self._host.last_warning,
-            "sequencing": False,
-        }
-        if commit is not None:
-            said["sequencing"] = commit.sequencer is not None
-            said["epoch"] = commit.core.epoch[0]
-            said["leader"] = commit.election.leader
-            said["index"] = commit.core.index
-            said["state"] = "learner" if commit.is_learner else commit.election.state.value
-            said["groups"] = [
-                {"name": rows.name, "id": group, "head": rows.head}
-                for group, rows in commit.core.groups.items()
-                if group and not rows.is_removed
-            ]
-        if data is not None:
-            said["data"] = {
-                "is_full": data.is_full,
-                "is_whole": data.numbered.is_whole,
-                "waiting": len(data.unnumbered),
-                "streams": len(data.streams),
-            }
-            if self._scrub is not None:
-                said["scrub"] = {
-                    "rounds": self._scrub.rounds,
-                    "payloads": self._scrub.payloads,
-                    "rotten": self._scrub.rotten,
-                }
-        return msgspec.json.encode(said)
 
 
 REPAIR_BYTES_MAX = 4 * 1024 * 1024  # one answer; a large payload goes alone

@@ -21,6 +21,7 @@ from samcast.group.storage import (
 )
 from samcast.machine.ports import Store
 from samcast.runtime.folder import sync_folder, write_durably
+from samcast.runtime.histogram import Histogram
 from samcast.runtime.sync_thread import Chunk, SyncThread
 from samcast.wire.journal import JournalWriter, Write
 from samcast.wire.records import encode_record as encode_small
@@ -105,6 +106,11 @@ class OrderStore:
     def syncs(self) -> int:
         """How often the disk was waited for."""
         return self._thread.syncs if self._thread is not None else 0
+
+    @property
+    def sync_s(self) -> Histogram:
+        """How long it took."""
+        return self._thread.sync_s if self._thread is not None else Histogram()
 
     def store(self, effect: Store) -> None:
         """Take a store effect; it is answered when it and all before it are durable."""

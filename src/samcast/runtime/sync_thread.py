@@ -13,6 +13,8 @@ import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 
+from samcast.runtime.histogram import Histogram
+
 Chunk = tuple[int, int, bytes]  # file descriptor, offset, what to write there
 Job = tuple[int, Sequence[Chunk], Callable[[], None] | None]  # token, writes, done before the sync
 
@@ -42,6 +44,7 @@ class SyncThread:
         self._inline: list[Job] = []  # jobs that the loop will do
         self._inline_from = 0.0
         self.syncs = 0
+        self.sync_s = Histogram()
         self._thread.start()
 
     def put(
@@ -117,6 +120,7 @@ class SyncThread:
             return
 
     def _write(self, jobs: list[Job]) -> None:
+        began = time.monotonic()
         touched: dict[int, None] = {}
         at: tuple[int, int] | None = None  # where the writes gathered so far end
         start = 0
@@ -137,6 +141,7 @@ class SyncThread:
         for fd in touched:
             os.fdatasync(fd)
         self.syncs += 1
+        self.sync_s.note(time.monotonic() - began)
 
 
 def write_all(fd: int, offset: int, parts: list[bytes]) -> None:

@@ -67,7 +67,7 @@ class StatusRequest(Record, frozen=True, array_like=True, tag=4):
 
 
 class Status(Record, frozen=True, array_like=True, tag=5):
-    """JSON, since it is for people and their tools and grows with every version."""
+    """The answer, as JSON, since it is for people and their tools and grows with every version."""
 
     text: bytes
 
@@ -78,7 +78,14 @@ class Ping(Record, frozen=True, array_like=True, tag=6):
     nonce: Natural
 
 
-AnySession = Hello | Welcome | Refused | StatusRequest | Status | Ping
+class TraceRequest(Record, frozen=True, array_like=True, tag=7):
+    """What happened to this message at your node? Answered by a `Status`."""
+
+    group: Natural
+    number: Natural
+
+
+AnySession = Hello | Welcome | Refused | StatusRequest | Status | Ping | TraceRequest
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(AnySession).decode

@@ -1,0 +1,101 @@
+"""The way of one message through a cluster, as its nodes remember it."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from samcast.client.blocking import connect
+from samcast.client.engine import Engine
+from samcast.errors import RefusedError, SamcastError
+from samcast.wire.session import NODE_MAX, node_of
+
+ASK_S = 5.0
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """Something that a node did with the message."""
+
+    at_ms: float  # after the first of all
+    node: str
+    what: str
+    peer: str = ""  # whom it came from or went to, "" where that says nothing
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """What all nodes that answered know together."""
+
+    group: str
+    number: int
+    number_first: int  # of the batch that it travelled in
+    count: int
+    index: int  # in the order; 0 if its entry isn't kept any more
+    silent: tuple[str, ...]  # nodes that didn't answer
+    steps: tuple[Happened, ...]
+
+
+def trace(address: str, group: str, number: int) -> Trace:
+    """Ask every node of a cluster what it knows of a message."""
+    with connect(address) as client:
+        places = {name: f"{host}:{port}" for name, host, port in client.nodes}
+    said = {name: _ask(place, lambda engine: engine.status()) for name, place in places.items()}
+    groups = [listed for status in said.values() for listed in status.get("groups", [])]
+    heads = {listed["name"]: 0 for listed in groups}
+    for listed in groups:
+        heads[listed["name"]] = max(heads[listed["name"]], listed["head"])
+    if group not in heads:
+        there = ", ".join(sorted(heads)[:10]) or "none"
+        raise RefusedError(f"there is no group {group!r} here; there are: {there}")
+    if not 1 <= number <= heads[group]:
+        raise RefusedError(f"group {group!r} has no message {number}; its newest is {heads[group]}")
+    group_id = next(listed["id"] for listed in groups if listed["name"] == group)
+    told = [_ask(place, lambda engine: engine.trace(group_id, number)) for place in places.values()]
+    silent = [name for name, node in zip(places, told, strict=True) if not node]
+    return _together(group, number, [node for node in told if node], tuple(silent))
+
+
+def _ask(place: str, question: Callable[[Engine], Coroutine[Any, Any, bytes]]) -> dict[str, Any]:
+    """What one node says; nothing if it doesn't."""
+    try:
+        with connect(place) as client:
+            said: dict[str, Any] = msgspec.json.decode(
+                client.engine.call(question(client.engine), ASK_S)
+            )
+    except (SamcastError, TimeoutError):
+        return {}
+    return said
+
+
+def _together(
+    group: str, number: int, told: list[dict[str, Any]], silent: tuple[str, ...]
+) -> Trace:
+    names = {node["id"]: node["name"] for node in told}
+    steps = [
+        (step["at_s"], node["name"], step["what"], _peer(step["peer"], node["id"], names))
+        for node in told
+        for step in node["steps"]
+    ]
+    steps.sort()
+    first_s = steps[0][0] if steps else 0.0
+    batch = next((node for node in told if "number_first" in node), {})
+    return Trace(
+        group,
+        number,
+        batch.get("number_first", number),
+        batch.get("count", 0),
+        max((node.get("index", 0) for node in told), default=0),
+        silent,
+        tuple(
+            Happened(round((at_s - first_s) * 1000, 3), node, what, peer)
+            for at_s, node, what, peer in steps
+        ),
+    )
+
+
+def _peer(peer: int, own: int, names: dict[int, str]) -> str:
+    if not peer:
+        return ""
+    if peer > NODE_MAX:
+        node = node_of(peer)
+        return f"a client of {'this node' if node == own else names.get(node, f'node {node}')}"
+    return "itself" if peer == own else names.get(peer, f"node {peer}")

@@ -1,0 +1,106 @@
+"""What a node tells people and their tools of itself."""
+
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from samcast.group.commit_server import CommitServer
+from samcast.group.data_server import DataServer
+from samcast.group.storage import BatchKey
+from samcast.runtime.cluster_file import ClusterPlan, NodePlan
+from samcast.runtime.host import Host
+from samcast.runtime.mesh import Mesh
+from samcast.runtime.scrub import Scrub
+from samcast.runtime.trail import Trail, find_entry
+from samcast.wire.session import StatusRequest, TraceRequest
+
+NO_KEY: BatchKey = (0, b"", 0, 0, 0)
+
+
+class Telling:
+    """Answers for one node; it is told of its parts as they come to be."""
+
+    def __init__(self, plan: ClusterPlan, node: NodePlan, host: Host, trail: Trail) -> None:
+        self.plan = plan
+        self.node = node
+        self.host = host
+        self.trail = trail
+        self.started_at = time.monotonic()
+        self.mesh: Mesh | None = None
+        self.commit: CommitServer | None = None
+        self.data: DataServer | None = None
+        self.scrub: Scrub | None = None
+
+    def answer(self, question: StatusRequest | TraceRequest) -> bytes:
+        """As JSON."""
+        if isinstance(question, TraceRequest):
+            return msgspec.json.encode(self.trace(question.group, question.number))
+        return msgspec.json.encode(self.status())
+
+    def status(self) -> dict[str, Any]:
+        """How this node is."""
+        said: dict[str, Any] = {
+            "name": self.node.name,
+            "id": self.node.id,
+            "pid": os.getpid(),
+            "address": f"{self.node.host}:{self.node.port}",
+            "metrics": f"http://{self.node.metrics}/metrics" if self.node.metrics else "",
+            "roles": list(self.node.roles),
+            "cluster": self.plan.cluster,
+            "up_s": round(time.monotonic() - self.started_at, 1),
+            "connected": self.mesh.connected() if self.mesh is not None else {},
+            "warnings": self.host.warnings,
+            "last_warning": self.host.last_warning,
+            "sequencing": False,
+        }
+        if self.commit is not None:
+            said.update(_of_commit(self.commit))
+        if self.data is not None:
+            said["data"] = _of_data(self.data)
+        if self.scrub is not None:
+            said["scrub"] = {
+                "rounds": self.scrub.rounds,
+                "payloads": self.scrub.payloads,
+                "rotten": self.scrub.rotten,
+            }
+        return said
+
+    def trace(self, group: int, number: int) -> dict[str, Any]:
+        """What this node still knows of the way of one message."""
+        said: dict[str, Any] = {"name": self.node.name, "id": self.node.id, "steps": []}
+        found = self.data.numbered.at(group, number) if self.data is not None else None
+        entry = find_entry(self.commit.log, group, number) if self.commit is not None else None
+        if found is not None:
+            said["number_first"], said["count"] = found[1], found[2]
+        if entry is not None:
+            said["index"] = entry[0]
+        key, index = found[0] if found is not None else NO_KEY, entry[0] if entry is not None else 0
+        marks = self.trail.about(key, index)
+        said["steps"] = [{"at_s": m.at_s, "what": m.what, "peer": m.peer} for m in marks]
+        return said
+
+
+def _of_commit(commit: CommitServer) -> dict[str, Any]:
+    return {
+        "sequencing": commit.sequencer is not None,
+        "epoch": commit.core.epoch[0],
+        "leader": commit.election.leader,
+        "index": commit.core.index,
+        "state": "learner" if commit.is_learner else commit.election.state.value,
+        "groups": [
+            {"name": rows.name, "id": group, "head": rows.head}
+            for group, rows in commit.core.groups.items()
+            if group and not rows.is_removed
+        ],
+    }
+
+
+def _of_data(data: DataServer) -> dict[str, Any]:
+    return {
+        "is_full": data.is_full,
+        "is_whole": data.numbered.is_whole,
+        "waiting": len(data.unnumbered),
+        "streams": len(data.streams),
+    }

@@ -1,0 +1,3 @@
+"""Which Samcast this is; `pyproject.toml` says the same."""
+
+VERSION = "0.1.0.dev0"

@@ -1,0 +1,144 @@
+"""The way of one message: remembered by real nodes, bounded, and honest about what is forgotten."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import samcast
+from samcast.client.leading import sequencer_of
+from samcast.client.tracing import trace
+from samcast.errors import RefusedError
+from samcast.group.storage import SendStored, StoreBatch
+from samcast.machine.ports import Channel, Multicast, Send
+from samcast.runtime.local_cluster import LocalCluster
+from samcast.runtime.trail import Trail
+from samcast.wire.group import Commit, CommitAck, CommitSubmit
+from samcast.wire.order import HASH_NONE, EpochEntry
+from tests.group.build import batch
+
+EPOCH = (1, 1, 1)
+
+
+def test_every_step_of_a_message_is_told_in_order(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        group = client.group("traced")
+        group.send(b"one").number(10)
+        group.send(b"two").number(10)
+        assert len(list(group.read(1, count=2, timeout=10))) == 2
+    leader = sequencer_of(cluster)
+    found = trace(cluster.address, "traced", 2)
+    assert (found.number_first, found.count, found.silent) == (2, 1, ())
+    assert found.index > 0
+    at = {(step.node, step.what): step.at_ms for step in reversed(found.steps)}
+    others = [name for name in ("n1", "n2", "n3") if name != leader]
+    for name in ("n1", "n2", "n3"):
+        assert at[name, "payload received"] <= at[name, "stored"] <= at[name, "reported"]
+    numbered = at[leader, "numbered"]
+    heard = [s for s in found.steps if s.node == leader and s.what == "report heard"]
+    assert len([s for s in heard if s.at_ms <= numbered]) >= 2  # k_data disks
+    for name in others:
+        assert numbered <= at[name, "order received"] <= at[name, "order stored"]
+        assert at[leader, "committed"] <= at[name, "learned as committed"]
+    acks = [s for s in found.steps if s.node == leader and s.what == "acknowledgement heard"]
+    assert len([s for s in acks if s.at_ms <= at[leader, "committed"]]) >= 2  # k_commit disks
+    assert any(s.what == "confirmed to the sender" for s in found.steps)
+    assert any(s.what == "sent to a reader" for s in found.steps)
+
+
+def test_the_command_shows_it_and_says_what_is_not_there(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        client.group("traced").send_many([b"a", b"b", b"c"])
+    command = [sys.executable, "-m", "samcast.cli.main", "trace", "--cluster", cluster.address]
+    shown = subprocess.run([*command, "traced", "2"], capture_output=True, text=True, check=True)
+    for said in ("traced 2", "2 others", "payload received", "numbered", "committed", "●"):
+        assert said in shown.stdout
+    told = subprocess.run([*command, "traced", "2", "--json"], capture_output=True, check=True)
+    assert json.loads(told.stdout)["number_first"] == 1
+    for arguments, complaint in (
+        (["traced", "4"], "its newest is 3"), (["traced", "0"], "has no message 0"),
+        (["other", "1"], "there is no group 'other'"),
+    ):  # fmt: skip
+        failed = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        assert failed.returncode == 1
+        assert complaint in failed.stderr
+
+
+def test_what_was_before_a_start_is_forgotten_and_silent_nodes_are_named(
+    cluster: LocalCluster,
+) -> None:
+    with samcast.connect(cluster.address) as client:
+        client.group("old").send(b"long ago").number(10)
+    cluster.stop_all()
+    cluster.start_all()
+    cluster.await_ready()
+    sequencer_of(cluster)
+    cluster.kill("n3")
+    found = trace(cluster.address, "old", 1)
+    assert found.silent == ("n3",)
+    assert found.count == 1
+    assert [step.what for step in found.steps if "committed" in step.what] == []
+    with pytest.raises(RefusedError, match="no message 2"):
+        trace(cluster.address, "old", 2)
+
+
+# The trail itself.
+
+
+def submit(first: int, count: int) -> CommitSubmit:
+    entries = tuple(EpochEntry(EPOCH) for _ in range(count))
+    return CommitSubmit(1, EPOCH, first, entries, 0, HASH_NONE)
+
+
+def ack(index: int) -> CommitAck:
+    return CommitAck(1, EPOCH, 7, index, False, 0, HASH_NONE)
+
+
+def key(counter: int) -> tuple[int, bytes, int, int, int]:
+    made = batch(counter)
+    return (made.group, made.sender, made.incarnation, made.counter_first, made.stage)
+
+
+def whats(trail: Trail, counter: int, index: int) -> list[tuple[str, int]]:
+    return [(mark.what, mark.peer) for mark in trail.about(key(counter), index)]
+
+
+def test_up_to_an_index_tells_only_of_what_was_ordered_before() -> None:
+    trail = Trail()
+    trail.heard(2, ack(9))  # It is not known here when 5 to 7 were ordered.
+    trail.heard(1, submit(5, 3))
+    trail.heard(2, ack(4))
+    trail.heard(2, ack(6))
+    trail.heard(2, ack(7))
+    trail.done([Multicast(Channel.GLOBAL, Commit(1, EPOCH, 5, (), 7, HASH_NONE))])
+    assert whats(trail, 1, 6) == [
+        ("order received", 1),
+        ("acknowledgement heard", 2),
+        ("committed", 0),
+    ]
+    assert whats(trail, 1, 8) == []
+
+
+def test_a_payload_is_followed_from_its_arrival_to_a_reader() -> None:
+    trail = Trail()
+    trail.heard(77, batch(1))
+    trail.done([StoreBatch(5, key(1), batch(1)), StoreBatch(6, key(2), batch(2))])
+    assert whats(trail, 1, 0) == [("payload received", 77)]
+    trail.stored(5)
+    assert whats(trail, 1, 0) == [("payload received", 77), ("stored", 0)]
+    assert whats(trail, 2, 0) == []
+    trail.stored(6)
+    assert whats(trail, 2, 0) == [("stored", 0)]
+    trail.done([SendStored(88, ((1, key(1)), (2, key(2)))), Send(1, ack(3))])
+    assert ("sent to a reader", 88) in whats(trail, 2, 0)
+
+
+def test_the_oldest_is_forgotten_first() -> None:
+    trail = Trail(weight_max=40)
+    for counter in range(1, 100):
+        trail.heard(77, batch(counter))
+    assert whats(trail, 1, 0) == []
+    assert whats(trail, 79, 0) == []
+    assert whats(trail, 80, 0) == [("payload received", 77)]
+    assert whats(trail, 99, 0) == [("payload received", 77)]
