@@ -13,8 +13,7 @@ from samcast.group.listing import (
     StoredRuns,
 )
 from samcast.group.storage import BatchKey, OrderRecovery
-from samcast.wire.batch import decode_batch
-from samcast.wire.errors import WireError
+from samcast.wire.batch import BATCH_HEADER_BYTES, identify
 from samcast.wire.journal import JournalWriter, Verdict, scan_journal
 from samcast.wire.records import (
     SuperRecord,
@@ -87,16 +86,9 @@ def list_segment(generation: int, image: bytes) -> tuple[Listing, SegmentScan]:
         body = image[found.body_offset : found.body_offset + found.length]
         if found.kind == KIND_MARKS:
             listing.marks += [(mark[:5], mark[5]) for mark in decode_mark(body).marks]
-            continue
-        try:
-            batch = decode_batch(body)
-        except WireError:
-            continue
-        key = (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
-        length = record_bytes(found.length)
-        listing.batches.append(
-            Listed(key, batch.count, batch.birth, batch.digest, found.offset, length)
-        )
+        elif found.length >= BATCH_HEADER_BYTES:
+            length = record_bytes(found.length)
+            listing.batches.append(Listed(*identify(body), found.offset, length))
     return listing, scan
 
 

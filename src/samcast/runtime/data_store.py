@@ -31,6 +31,7 @@ from samcast.wire.records import decode_mark
 from samcast.wire.segment import record_parts
 
 SEGMENT_BYTES = 128 * 1024 * 1024
+SEGMENT_BATCHES = 30_000  # a start after a crash looks at so many one by one
 LAZY_S = 0.02
 COPIED_BYTES_MAX = 16 * 1024  # a copy of less costs less than one more part to write
 
@@ -143,7 +144,7 @@ class DataStore:
     def store(self, effect: Store) -> None:
         """Take a store effect; it is answered when it and all before it are durable."""
         assert self._thread is not None
-        if self._at >= self._segment_bytes:
+        if self._at >= self._segment_bytes or len(self._listing.batches) >= SEGMENT_BATCHES:
             self._seal()
             self._sealed.append((effect.token, self._fd))  # Its footer is written before that.
             self._begin_segment()

@@ -61,6 +61,7 @@ _OFFSETS_PER_CHECK = 4096  # few enough to stay in cache, whatever count a peer 
 # What a column is made of: its offsets, the length of its block, the cells of the block in order.
 Source = tuple[bytes | memoryview, int, Sequence[bytes | memoryview]]
 ABSENT: Source = (b"", 0, ())
+Key = tuple[int, bytes, int, int, int]  # group, sender, incarnation, counter_first, stage
 # Where a column lies: start of its offsets, start of its block, length of its block (0: absent).
 _Span = tuple[int, int, int]
 
@@ -170,6 +171,14 @@ def decode_batch(payload: bytes, at: int = 0) -> Batch:
         raise _faulty("batch-truncated", f"{len(payload) - at} bytes are less than a header of 80")
     check_size(len(payload) - columns_at)
     return _freeze(payload[at:columns_at], payload[columns_at:])
+
+
+def identify(payload: bytes) -> tuple[Key, int, int, bytes]:
+    """Key, count, birth and digest of a payload that was checked when it came, and is the same."""
+    group, incarnation, sender, counter_first, birth, count, stage = _IDENTITY.unpack_from(payload)
+    digest = xxh3_128(memoryview(payload)[: _IDENTITY.size])
+    digest.update(memoryview(payload)[BATCH_HEADER_BYTES:])
+    return (group, sender, incarnation, counter_first, stage), count, birth, digest.digest()
 
 
 def columns_from_messages(messages: Sequence[Message]) -> bytes:
