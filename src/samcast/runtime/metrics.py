@@ -22,7 +22,6 @@ from samcast.runtime.telling import Telling
 from samcast.version import VERSION
 
 GROUPS_MAX = 200  # with a line each; the others are in the sum
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics(Collector):

@@ -9,15 +9,15 @@ from samcast.errors import ConfigError
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_S = 5.0
 ASKING_MAX = 16  # at a time
+NUMBERS = "text/plain; version=0.0.4; charset=utf-8"  # what Prometheus calls its format
 
 
 class MetricsPage:
     """Serves one page, bounded in every way."""
 
-    def __init__(self, address: tuple[str, int], text: Callable[[], bytes], kind: str) -> None:
+    def __init__(self, address: tuple[str, int], text: Callable[[], bytes]) -> None:
         self._address = address
         self._text = text
-        self._kind = kind
         self._server: asyncio.Server | None = None
         self._asking = 0
 
@@ -66,7 +66,7 @@ class MetricsPage:
             return _page(405, "only GET is answered here")
         if words[1].split(b"?")[0] != b"/metrics":
             return _page(404, "there is only /metrics here")
-        return _page(200, self._text(), self._kind)
+        return _page(200, self._text(), NUMBERS)
 
 
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",

@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from asyncio import create_task
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -42,7 +42,6 @@ from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_
 from samcast.runtime.host import Host
 from samcast.runtime.memory import prepare_start, settle
 from samcast.runtime.mesh import Mesh
-from samcast.runtime.metrics import CONTENT_TYPE, Metrics
 from samcast.runtime.metrics_page import MetricsPage
 from samcast.runtime.order_store import OrderStore
 from samcast.runtime.scrub import Scrub
@@ -51,6 +50,9 @@ from samcast.runtime.trail import Trail
 from samcast.wire.group import Repair
 from samcast.wire.order import Configuration
 from samcast.wire.records import SuperRecord
+
+if TYPE_CHECKING:
+    from samcast.runtime.metrics import Metrics
 
 ROOM_CHECK_S = 1.0
 # For votes and the order, when payloads have filled the disk.
@@ -94,6 +96,7 @@ class Node:
         self._data_server: DataServer | None = None
         self._data_at = -1
         self._lock = -1
+        self._metrics: Metrics | None = None
         self._stopped = asyncio.Event()
         self._exit_code = 0
         self._is_full = False
@@ -133,10 +136,16 @@ class Node:
     def _metrics_page(self) -> MetricsPage | None:
         if not self._node.metrics:
             return None
-        assert self._order is not None
-        assert self._data is not None
-        metrics = Metrics(self._telling, self._order, self._data)
-        return MetricsPage(host_and_port(self._node.metrics), metrics.text, CONTENT_TYPE)
+        return MetricsPage(host_and_port(self._node.metrics), self._metrics_text)
+
+    def _metrics_text(self) -> bytes:
+        if self._metrics is None:
+            from samcast.runtime.metrics import Metrics  # a start needn't wait for it
+
+            assert self._order is not None
+            assert self._data is not None
+            self._metrics = Metrics(self._telling, self._order, self._data)
+        return self._metrics.text()
 
     def _open_disks(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
