@@ -31,13 +31,14 @@ FUNCTION_LINES_MAX = 60
 # A folder may import itself, the top-level modules, and what stands beside it here.
 ORDERING = {"wire", "machine", "group"}
 SERVICES = {"broker", "objects", "gateway"}  # these three never import each other
-BELOW_CLIENT = ORDERING | SERVICES | {"runtime"}
+BELOW_CLIENT = ORDERING | SERVICES | {"multicast", "runtime"}
 LAYERS: dict[str, set[str]] = {
     "wire": set(),
     "machine": {"wire"},
     "group": {"wire", "machine"},
+    "multicast": {"wire", "machine"},
     **dict.fromkeys(SERVICES, ORDERING),
-    "runtime": ORDERING | SERVICES,
+    "runtime": ORDERING | SERVICES | {"multicast"},
     "client": BELOW_CLIENT,
     "pipeline": BELOW_CLIENT | {"client"},
     "console": BELOW_CLIENT | {"client"},
@@ -54,7 +55,7 @@ TOP_MODULES = {
 }  # open to all, and closed to all but each other
 USERS_OF_THE_PUBLIC_API = {"pipeline", "console", "cli"}
 
-PURE = ORDERING | SERVICES
+PURE = ORDERING | SERVICES | {"multicast"}
 IMPURE_MODULES = {
     "asyncio", "concurrent", "datetime", "fcntl", "glob", "logging", "mmap", "multiprocessing",
     "os", "pathlib", "random", "secrets", "select", "selectors", "shutil", "signal", "socket",

@@ -56,6 +56,10 @@ def test_columns_are_taken_over_as_if_they_came_one_by_one(
         )
         for counter, row in zip(counters, rows, strict=True):
             single.put((*sender, counter, 0), *row)
+        extra = (*sender, counters[0] + 1, turn % 2)
+        whole.append(extra, turn, turn, bytes(16))
+        single.put(extra, turn, turn, bytes(16))
+    whole.sort()
     assert len(whole) == len(single)
     assert {k: whole.get(k) for k in whole.keys()} == {  # noqa: SIM118
         k: single.get(k)
@@ -72,7 +76,7 @@ def test_columns_are_found_by_number_once_they_are_sorted(
     for turn, (sender, numbers) in enumerate(added):
         counters = [100 * turn + number for number in numbers]
         if turn % 3 == 2:
-            packed.extend_one(numbers[0], counters[0], (1, sender, 1, counters[0], turn))
+            packed.append(numbers[0], counters[0], (1, sender, 1, counters[0], turn))
             plain[numbers[0]] = (1, sender, 1, counters[0], turn)
             continue
         columns = [array(code, values) for code, values in

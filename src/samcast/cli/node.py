@@ -5,18 +5,25 @@ from typing import Annotated
 
 import typer
 
-from samcast.errors import DiskError
+from samcast.errors import ConfigError, DiskError
 
 CONFIG = Annotated[Path, typer.Option(help="The cluster file, the same for all nodes.")]
 NAME = Annotated[str, typer.Option(help="Which of its nodes this is.")]
 
 
-def run(config: CONFIG, name: NAME) -> None:
+def run(
+    config: CONFIG,
+    name: NAME,
+    log: Annotated[str, typer.Option(help="plain, or json: an object per line.")] = "plain",
+) -> None:
     """Run one node until it is told to stop (SIGTERM)."""
     from samcast.runtime.cluster_file import read_cluster_file
+    from samcast.runtime.log import Form
     from samcast.runtime.node import run_node
 
-    raise typer.Exit(run_node(read_cluster_file(config), name))
+    if log not in [form.value for form in Form]:
+        raise ConfigError(f"--log is {log!r}; it must be plain or json")
+    raise typer.Exit(run_node(read_cluster_file(config), name, Form(log)))
 
 
 def make_disk(config: CONFIG, name: NAME) -> None:

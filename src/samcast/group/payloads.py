@@ -250,11 +250,12 @@ class Numbered:
 
     def recover_one(self, found: FoundBatch, number_first: int) -> None:
         """The same for one payload."""
-        self._at.put(found.key, number_first, found.count, found.digest)
-        self._runs_of(found.key[0]).extend_one(number_first, found.count, found.key)
+        self._at.append(found.key, number_first, found.count, found.digest)
+        self._runs_of(found.key[0]).append(number_first, found.count, found.key)
 
     def sort(self) -> None:
         """All that a disk gave back has been told."""
+        self._at.sort()
         for runs in self._runs.values():
             runs.sort()
 

@@ -7,7 +7,7 @@ what is new goes to their ends.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import lt
 from typing import Any
@@ -38,12 +38,16 @@ class Digests:
         """At the end."""
         self._packed += digest
 
+    def extend(self, digests: Iterable[bytes]) -> None:
+        """Many at the end."""
+        self._packed += b"".join(digests)
+
     def insert(self, at: int, digest: bytes) -> None:
         """Before a place."""
         self._packed[DIGEST_BYTES * at : DIGEST_BYTES * at] = digest
 
     def frombytes(self, digests: bytes) -> None:
-        """Many at the end."""
+        """The same, as they lie one behind the other."""
         self._packed += digests
 
 
@@ -128,20 +132,33 @@ class RunMap:
         return sender
 
     def extend(self, key: SenderKey, counters: bytes, *columns: bytes) -> None:
-        """The same of many runs of a sender, whose counters rise."""
+        """The same of many runs of a sender, in any order. When all have been told, `sort`: nothing
+        is found before."""
         sender = self._sender(key)
-        first = int.from_bytes(counters[:8], "little")
-        if not sender.counters or sender.counters[-1] < first:
-            sender.counters.frombytes(counters)
-            for column, added in zip(sender.columns, columns, strict=True):
-                column.frombytes(added)
-            self._count += len(counters) // 8
-            return
-        new = _Sender(self._codes)  # Some of them are there already, or come before what is.
-        for column, added in zip([new.counters, *new.columns], [counters, *columns], strict=True):
+        sender.counters.frombytes(counters)
+        for column, added in zip(sender.columns, columns, strict=True):
             column.frombytes(added)
-        for at, counter in enumerate(array("Q", counters)):
-            self.put((*key, counter, 0), *[column[at] for column in new.columns])
+        self._count += len(counters) // 8
+
+    def append(self, key: BatchKey, *values: Any) -> None:
+        """The same of one run or stage."""
+        if key[4]:
+            self._stages[key] = values
+            return
+        sender = self._sender(key[:3])
+        sender.counters.append(key[3])
+        for column, value in zip(sender.columns, values, strict=True):
+            column.append(value)
+        self._count += 1
+
+    def sort(self) -> None:
+        """Bring what was added into order; of what was told twice the later one counts."""
+        for sender in self._senders.values():
+            order = order_of(sender.counters)
+            if order is not None:
+                self._count -= len(sender.counters) - len(order)
+                sender.counters = _picked(sender.counters, order)
+                sender.columns = [_picked(column, order) for column in sender.columns]
 
     def pop(self, key: BatchKey) -> tuple[Any, ...] | None:
         """Forget a run; what was known of it."""
@@ -232,7 +249,7 @@ class ByNumber:
         self._who.extend(array("I", [self._number_of_sender(sender)]) * added)
         self._stages.frombytes(bytes(4 * added))
 
-    def extend_one(self, number_first: int, count: int, key: BatchKey) -> None:
+    def append(self, number_first: int, count: int, key: BatchKey) -> None:
         """The same for one run or stage."""
         self.firsts.append(number_first)
         self.counts.append(count)
@@ -243,15 +260,11 @@ class ByNumber:
     def sort(self) -> None:
         """Bring what was added into the order of numbers; of runs that begin at the same number
         the one that was added last stays."""
-        firsts = self.firsts
-        if all(map(lt, firsts, islice(firsts, 1, None))):
-            return
-        order = sorted(range(len(firsts)), key=firsts.__getitem__)  # equal ones as they came
-        following = [*(firsts[at] for at in islice(order, 1, None)), 0]
-        order = [at for at, after in zip(order, following, strict=True) if firsts[at] != after]
-        self.firsts, self.counts = _picked(firsts, order), _picked(self.counts, order)
-        self._who, self._stages = _picked(self._who, order), _picked(self._stages, order)
-        self._counters = _picked(self._counters, order)
+        order = order_of(self.firsts)
+        if order is not None:
+            self.firsts, self.counts = _picked(self.firsts, order), _picked(self.counts, order)
+            self._who, self._stages = _picked(self._who, order), _picked(self._stages, order)
+            self._counters = _picked(self._counters, order)
 
     def remove(self, number_first: int) -> None:
         """No run begins at this number any more."""
@@ -260,5 +273,16 @@ class ByNumber:
         del self._who[at], self._counters[at], self._stages[at]
 
 
-def _picked(column: "array[int]", order: list[int]) -> "array[int]":
-    return array(column.typecode, map(column.__getitem__, order))
+def order_of(values: "array[int]") -> list[int] | None:
+    """The places of values in rising order, of equal ones the last; None if they rise already."""
+    if all(map(lt, values, islice(values, 1, None))):
+        return None
+    order = sorted(range(len(values)), key=values.__getitem__)  # equal ones as they came
+    following = [*(values[at] for at in islice(order, 1, None)), None]
+    return [at for at, after in zip(order, following, strict=True) if values[at] != after]
+
+
+def _picked(column: Column, order: list[int]) -> Column:
+    picked = Digests() if isinstance(column, Digests) else array(column.typecode)
+    picked.extend(map(column.__getitem__, order))
+    return picked

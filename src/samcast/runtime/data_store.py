@@ -73,6 +73,7 @@ class DataStore:
                 os.close(fd)
             self._find_places(generation, columns)
             scan.add(columns)
+        self._places.sort()
         return scan.recovery()
 
     def _find_places(self, generation: int, columns: SegmentColumns) -> None:

@@ -74,6 +74,7 @@ class Mesh:
         configuration: Callable[[], Configuration],
         answer: Callable[[StatusRequest | TraceRequest], bytes],
         on_connection: Callable[[Reachable | Unreachable], None],
+        say: Callable[..., None],
     ) -> None:
         self._plan = plan
         self._node = node
@@ -82,6 +83,7 @@ class Mesh:
         self._configuration = configuration
         self._answer = answer
         self._on_connection = on_connection
+        self._say = say
         self.traffic = Traffic()
         self._peers: dict[NodeId, Connection] = {}
         self._clients: dict[int, Connection] = {}
@@ -203,7 +205,8 @@ class Mesh:
             self._add_peer(connection, message.node)
         elif isinstance(message, Refused):
             self.refused[message.code] = self.refused.get(message.code, 0) + 1
-            print(f"samcast: {connection.peer_name()} refused us: {message.detail}", flush=True)
+            said = f"{connection.peer_name()} refused us: {message.detail}"
+            self._say("refused", said, code=message.code)
         elif not connection.id:
             raise WireError("session-order", "say hello first; this node doesn't know you")
         elif isinstance(message, StatusRequest | TraceRequest):

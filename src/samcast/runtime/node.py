@@ -40,6 +40,7 @@ from samcast.runtime.cluster_file import ClusterPlan, host_and_port
 from samcast.runtime.data_store import DataStore
 from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_aside
 from samcast.runtime.host import Host
+from samcast.runtime.log import Form, Log
 from samcast.runtime.memory import prepare_start, settle
 from samcast.runtime.mesh import Mesh
 from samcast.runtime.metrics_page import MetricsPage
@@ -54,7 +55,7 @@ from samcast.wire.records import SuperRecord
 if TYPE_CHECKING:
     from samcast.runtime.metrics import Metrics
 
-ROOM_CHECK_S = 1.0
+LOOK_S = 1.0
 # For votes and the order, when payloads have filled the disk.
 ROOM_RESERVED_BYTES = 64 * 1024 * 1024
 ROOM_UNCHECKED_BYTES = 4 * 1024 * 1024  # written before we look again; others write here too
@@ -77,8 +78,9 @@ class SystemChance:
 class Node:
     """One node of a cluster, from its folder to its sockets."""
 
-    def __init__(self, plan: ClusterPlan, name: str) -> None:
+    def __init__(self, plan: ClusterPlan, name: str, form: Form = Form.PLAIN) -> None:
         self._plan = plan
+        self._say = Log(name, form).say
         self._node = plan.node(name)
         self._folder = self._node.folder
         self._host = Host(self._node.id, self, self._apply)
@@ -87,7 +89,7 @@ class Node:
         self._telling = Telling(plan, self._node, self._host, self._trail)
         self._mesh = Mesh(
             plan, self._node, self._host.deliver, self._host.is_on, self._configuration,
-            self._telling.answer, self._on_connection,
+            self._telling.answer, self._on_connection, self._say,
         )  # fmt: skip
         self._telling.mesh = self._mesh
         self._order: OrderStore | None = None
@@ -100,6 +102,7 @@ class Node:
         self._stopped = asyncio.Event()
         self._exit_code = 0
         self._is_full = False
+        self._leading: tuple[int | None, int] = (None, 0)
         self._unchecked_bytes = 0
 
     # life
@@ -118,7 +121,7 @@ class Node:
         if page is not None:
             await page.start()
         scrub = self._telling.scrub = Scrub(self._data, self._on_rotted)
-        watching = [create_task(self._watch_room()), create_task(scrub.run())]
+        watching = [create_task(self._watch()), create_task(scrub.run())]
         for task in watching:
             task.add_done_callback(self._on_task_done)
         try:
@@ -177,11 +180,16 @@ class Node:
         """A disk that nobody knows: the cluster must let it in before it counts for anything."""
         aside = set_aside(self._folder)
         if aside is not None:
-            say(f"{self._folder} can't be used as it is ({why}); it is kept in {aside}")
+            self._say(
+                "disk-set-aside",
+                f"{self._folder} can't be used as it is ({why}); it is kept in {aside}",
+                kept_in=str(aside),
+            )
         record = format_folder(self._folder, self._node.id)
-        say(
+        self._say(
+            "disk-new",
             f"{self._node.name} begins with a new disk and waits until the cluster lets it in (if"
-            " the whole cluster is new: stop it, empty the folder, and `samcast format` it)"
+            " the whole cluster is new: stop it, empty the folder, and `samcast format` it)",
         )
         return record
 
@@ -216,21 +224,29 @@ class Node:
             os.close(self._lock)
 
     def _on_connection(self, event: Reachable | Unreachable) -> None:
+        name = next(n.name for n in self._plan.nodes if n.id == event.node)
+        if isinstance(event, Reachable):
+            self._say("connected", f"connected with {name}", peer=name)
+        else:
+            self._say("disconnected", f"lost the connection with {name}", peer=name)
         if self._commit_server is not None:
             self._host.post(0, event)
 
     def _on_disk_failed(self, error: OSError) -> None:
         """Nobody knows what is on the disk now: stop at once, and start from what is there."""
-        say(f"the disk failed: {error}; this node stops. Mend the disk, then start it again")
+        self._say(
+            "disk-failed",
+            f"the disk failed: {error}; this node stops. Mend the disk, then start it again",
+        )
         os._exit(EXIT_DISK)
 
     def _on_bug(self, error: BaseException) -> None:
         """A role that broke an assumption must not go on."""
         if isinstance(error, DiskError | OSError):
-            say(f"{error}; this node stops")
+            self._say("disk-failed", f"{error}; this node stops")
             os._exit(EXIT_DISK)
         traceback.print_exception(error)
-        say("this is a bug of Samcast; the node stops, and starts again from its disk")
+        self._say("bug", "this is a bug of Samcast; the node stops, and starts again from its disk")
         os._exit(EXIT_BUG)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
@@ -239,10 +255,19 @@ class Node:
         if error is not None:
             self._on_bug(error)
 
-    async def _watch_room(self) -> None:
+    async def _watch(self) -> None:
         while True:
             self._check_room()
-            await asyncio.sleep(ROOM_CHECK_S)
+            self._see_who_leads()
+            await asyncio.sleep(LOOK_S)
+
+    def _see_who_leads(self) -> None:
+        server = self._commit_server
+        if server is None or (server.election.leader, server.core.epoch[0]) == self._leading:
+            return
+        self._leading = leader, epoch = server.election.leader, server.core.epoch[0]
+        name = next((n.name for n in self._plan.nodes if n.id == leader), "nobody yet")
+        self._say("leader", f"{name} numbers messages, epoch {epoch}", leader=name, epoch=epoch)
 
     def _check_room(self) -> None:
         """A full disk takes no payloads, but goes on voting from what is reserved."""
@@ -252,11 +277,19 @@ class Node:
         if is_full != self._is_full and self._data_at >= 0:
             self._is_full = is_full
             self._host.post(self._data_at, Filled() if is_full else Freed())
-            say(f"the disk has {free >> 20} MiB left: payloads are "
-                f"{'refused' if is_full else 'taken again'}")  # fmt: skip
+            self._say(
+                "disk-full" if is_full else "disk-has-room",
+                f"the disk has {free >> 20} MiB left: payloads are"
+                f" {'refused' if is_full else 'taken again'}",
+                free_bytes=free,
+            )
 
     def _on_rotted(self, key: BatchKey) -> None:
-        say(f"a payload of group {key[0]} has rotted on the disk; another node's copy replaces it")
+        self._say(
+            "payload-rotten",
+            f"a payload of group {key[0]} has rotted on the disk; another node's copy replaces it",
+            group=key[0],
+        )
         self._host.post(self._data_at, Rotted(key))
 
     # effects
@@ -317,22 +350,17 @@ class Node:
 REPAIR_BYTES_MAX = 4 * 1024 * 1024  # one answer; a large payload goes alone
 
 
-def say(text: str) -> None:
-    """One line for the log."""
-    print(f"samcast: {text}", file=sys.stderr, flush=True)
-
-
 def allow_files() -> None:
     """As many connections as the system lets us have; its first offer is for small programs."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def run_node(plan: ClusterPlan, name: str) -> int:
+def run_node(plan: ClusterPlan, name: str, form: Form = Form.PLAIN) -> int:
     """Run a node in this process until it is told to stop."""
 
     async def main() -> int:
-        return await Node(plan, name).run()
+        return await Node(plan, name, form).run()
 
     sys.setswitchinterval(SWITCH_S)
     allow_files()

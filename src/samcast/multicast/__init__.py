@@ -1,0 +1,1 @@
+"""Frames over multicast: cut into datagrams, put together again, asked for where they lack."""

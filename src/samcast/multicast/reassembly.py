@@ -1,0 +1,164 @@
+"""Frames put together from datagrams, and what to ask for: one receiver's view of one sender.
+
+Whatever is lacking is asked for after a pause that is drawn at random and doubles, so that many
+receivers who lack the same don't all ask: whoever hears the repair first needs no question. What
+isn't had after some questions is given up here; the roles above ask others for what they need.
+
+Everything is bounded by bytes that really came and by numbers of frames, the oldest going first.
+"""
+
+from collections import OrderedDict
+
+from samcast.machine.ports import NEVER_MS, Chance
+from samcast.wire.datagram import RANGES_MAX, Lacking, Piece
+
+JUMP_MAX = 2**24  # frames between two datagrams that come; minutes of the fastest sender
+
+
+class Gathering:
+    """A frame of which something is lacking."""
+
+    __slots__ = ("asked", "count", "due_ms", "held", "pieces", "size", "wait_ms")
+
+    def __init__(self, due_ms: int, wait_ms: int) -> None:
+        self.count = 0  # 0: nothing of it has come
+        self.size = 0
+        self.pieces: dict[int, bytes] = {}
+        self.held = 0  # bytes
+        self.asked = 0  # times
+        self.due_ms = due_ms
+        self.wait_ms = wait_ms
+
+    def lacking(self, sequence: int) -> list[Lacking]:
+        """The ranges of its pieces that aren't here."""
+        if not self.count:
+            return [Lacking(sequence, 0, 0)]
+        ranges: list[Lacking] = []
+        first = -1
+        for index in range(self.count + 1):
+            is_here = index == self.count or index in self.pieces
+            if not is_here and first < 0:
+                first = index
+            elif is_here and first >= 0:
+                ranges.append(Lacking(sequence, first, index - first))
+                first = -1
+        return ranges
+
+
+class Bounds:
+    """How much of one sender's frames is kept, and how patiently it is asked for."""
+
+    def __init__(
+        self,
+        bytes_max: int = 32 * 1024 * 1024,
+        frames_max: int = 1024,
+        wait_ms: int = 4,
+        wait_max_ms: int = 100,
+        asked_max: int = 6,
+    ) -> None:
+        self.bytes_max = bytes_max  # of frames that aren't whole
+        self.frames_max = frames_max
+        self.wait_ms = wait_ms  # before a first question, plus as much by chance
+        self.wait_max_ms = wait_max_ms
+        self.asked_max = asked_max  # in vain; then a frame is given up
+
+
+class Reassembly:
+    """What came from one life of a node."""
+
+    def __init__(self, chance: Chance, bounds: Bounds | None = None) -> None:
+        self._chance = chance
+        self._bounds = bounds or Bounds()
+        self._next = 0  # the first sequence that nothing is known of; 0: nothing came yet
+        self._gathering: OrderedDict[int, Gathering] = OrderedDict()  # by rising sequence
+        self._held = 0
+        self.given_up = 0  # frames
+        self.implausible = 0  # datagrams that nobody can have sent
+
+    def take(self, piece: Piece, now_ms: int) -> bytes | None:
+        """A piece came: the frame, if that makes it whole."""
+        if not self._next:
+            self._next = piece.sequence  # What came before we listened is not ours to ask for.
+        if piece.sequence >= self._next + JUMP_MAX:
+            self.implausible += 1
+            return None
+        self.announce(piece.sequence, now_ms)
+        found = self._gathering.get(piece.sequence)
+        if found is None:
+            return None  # Whole already, given up, or from before we listened.
+        if not found.count:
+            found.count, found.size = piece.count, piece.size
+        if (piece.count, piece.size) != (found.count, found.size) or piece.index in found.pieces:
+            return None
+        found.pieces[piece.index] = piece.data
+        if found.asked:  # Asking helps.
+            found.asked, found.wait_ms = 0, self._bounds.wait_ms
+        found.held += len(piece.data)
+        self._held += len(piece.data)
+        if len(found.pieces) == found.count:
+            del self._gathering[piece.sequence]
+            self._held -= found.held
+            return b"".join(found.pieces[index] for index in range(found.count))
+        self._keep_within_bounds()
+        return None
+
+    def announce(self, sequence: int, now_ms: int) -> None:
+        """The sender has sent everything up to this frame: what didn't come is lacking."""
+        if not self._next:
+            self._next = sequence + 1
+            return
+        if sequence >= self._next + JUMP_MAX:
+            self.implausible += 1
+            return
+        first = max(self._next, sequence + 1 - self._bounds.frames_max)
+        self.given_up += max(0, first - self._next) if sequence >= self._next else 0
+        for lacking in range(first, sequence + 1):
+            self._gathering[lacking] = Gathering(self._due(now_ms, self._bounds.wait_ms),
+                                                 self._bounds.wait_ms)  # fmt: skip
+        self._next = max(self._next, sequence + 1)
+        self._keep_within_bounds()
+
+    def _due(self, now_ms: int, wait_ms: int) -> int:
+        return now_ms + wait_ms + self._chance.below(wait_ms + 1)
+
+    def _keep_within_bounds(self) -> None:
+        bounds = self._bounds
+        while len(self._gathering) > bounds.frames_max or self._held > bounds.bytes_max:
+            self._give_up(next(iter(self._gathering)))
+
+    def _give_up(self, sequence: int) -> None:
+        self._held -= self._gathering.pop(sequence).held
+        self.given_up += 1
+
+    def heard_repair(self, sequence: int, now_ms: int) -> None:
+        """Somebody else's question is being answered: ours can wait."""
+        found = self._gathering.get(sequence)
+        if found is not None:
+            found.due_ms = max(found.due_ms, self._due(now_ms, found.wait_ms))
+
+    def due_ms(self) -> int:
+        """When there is something to ask."""
+        return min((found.due_ms for found in self._gathering.values()), default=NEVER_MS)
+
+    def questions(self, now_ms: int) -> list[Lacking]:
+        """What to ask for now, at most what fits one question."""
+        ranges: list[Lacking] = []
+        for sequence, found in list(self._gathering.items()):
+            if found.due_ms > now_ms:
+                continue
+            if found.asked >= self._bounds.asked_max:
+                self._give_up(sequence)
+                continue
+            lacking = found.lacking(sequence)
+            if ranges and len(ranges) + len(lacking) > RANGES_MAX:
+                break
+            ranges += lacking[: RANGES_MAX - len(ranges)]
+            found.asked += 1
+            found.wait_ms = min(2 * found.wait_ms, self._bounds.wait_max_ms)
+            found.due_ms = self._due(now_ms, found.wait_ms)
+        return ranges
+
+    @property
+    def held(self) -> int:
+        """Bytes of frames that aren't whole."""
+        return self._held

@@ -1,0 +1,171 @@
+"""The datagram: a piece of a frame, or a question for pieces, on a network that loses them.
+
+    offset  size  field
+         0     4  magic    b"SAMG"
+         4     1  version  1
+         5     1  kind     0: a piece, 1: a question for pieces
+         6     2  node     whose it is
+         8     8  cluster  so that another cluster on the same address is told apart
+        16     8  life     of the node, above all its earlier ones: its sequence begins again
+        24     8  sequence of the frame, from 1 on; 0 in a question
+        32     2  index    of the piece
+        34     2  count    of the frame's pieces
+        36     2  size     of all its pieces but the last, which may be smaller
+        38     2  reserved, 0
+        40     4  check    CRC-32C over the 40 bytes above and all that follows
+        44        the piece; or the life that is asked, then 16 bytes for each range that is lacking
+
+Integers are little-endian. Each datagram can be judged alone, before anything is kept of it, and
+what it claims of its frame costs nothing: memory follows the pieces that really came.
+"""
+
+import struct
+
+import msgspec
+from crc32c import crc32c
+
+from samcast.limits import FRAME_BYTES_MAX
+from samcast.wire.errors import WireError
+
+DATAGRAM_MAGIC = b"SAMG"
+DATAGRAM_VERSION = 1
+DATAGRAM_HEADER_BYTES = 44
+KIND_PIECE = 0
+KIND_QUESTION = 1
+PIECES_MAX = 2**16 - 1
+RANGES_MAX = 80  # of one question: it fits the smallest network that we use
+SEQUENCE_END = 2**63
+
+_HEADER = struct.Struct("<4sBBHQQQHHHH")
+_CHECK = struct.Struct("<I")
+_LIFE = struct.Struct("<Q")
+_RANGE = struct.Struct("<QHHI")
+
+
+class Source(msgspec.Struct, frozen=True, gc=False):
+    """One life of a node."""
+
+    node: int
+    life: int
+
+
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """A piece of a frame."""
+
+    source: Source
+    sequence: int
+    index: int
+    count: int
+    size: int  # of all pieces but the last
+    data: bytes
+
+
+class Lacking(msgspec.Struct, frozen=True, gc=False):
+    """Pieces of one frame; `count` 0: all of them, since nothing is known of the frame."""
+
+    sequence: int
+    first: int
+    count: int
+
+
+class Question(msgspec.Struct, frozen=True, gc=False):
+    """What somebody lacks of what a life of a node has sent."""
+
+    source: Source
+    life: int
+    ranges: tuple[Lacking, ...]
+
+
+class Envelope:
+    """Makes the datagrams of one life of a node in a cluster."""
+
+    def __init__(self, cluster: int, source: Source) -> None:
+        self._cluster = cluster
+        self.source = source
+
+    def cut(self, sequence: int, frame: bytes | memoryview, size: int) -> list[bytes]:
+        """A frame in pieces of this size."""
+        count = max(1, -(-len(frame) // size))
+        if count > PIECES_MAX:
+            raise WireError(
+                "datagram-pieces",
+                f"{len(frame)} bytes in pieces of {size} are {count}, and a frame has at most"
+                f" {PIECES_MAX}; send it another way",
+            )
+        return [self.piece(sequence, frame, size, index, count) for index in range(count)]
+
+    def piece(
+        self, sequence: int, frame: bytes | memoryview, size: int, index: int, count: int
+    ) -> bytes:
+        """One of them."""
+        data = frame[index * size : (index + 1) * size]
+        return self._sealed(KIND_PIECE, sequence, index, count, size, bytes(data))
+
+    def question(self, life: int, ranges: tuple[Lacking, ...]) -> bytes:
+        """Ask a life of a node for pieces; at most RANGES_MAX ranges."""
+        assert len(ranges) <= RANGES_MAX
+        body = _LIFE.pack(life) + b"".join(
+            _RANGE.pack(lacking.sequence, lacking.first, lacking.count, 0) for lacking in ranges
+        )
+        return self._sealed(KIND_QUESTION, 0, 0, 0, 0, body)
+
+    def _sealed(
+        self, kind: int, sequence: int, index: int, count: int, size: int, body: bytes
+    ) -> bytes:
+        header = _HEADER.pack(
+            DATAGRAM_MAGIC, DATAGRAM_VERSION, kind, self.source.node, self._cluster,
+            self.source.life, sequence, index, count, size, 0,
+        )  # fmt: skip
+        return b"".join((header, _CHECK.pack(crc32c(body, crc32c(header))), body))
+
+
+def decode_datagram(data: bytes, cluster: int) -> Piece | Question:
+    """What a datagram of our cluster says, or a `WireError`: drop it and count the code."""
+    if len(data) < DATAGRAM_HEADER_BYTES:
+        raise WireError("datagram-truncated", f"{len(data)} bytes are less than a header of 44")
+    fields = _HEADER.unpack_from(data)
+    magic, version, kind, node, theirs, life, sequence, index, count, size, reserved = fields
+    if magic != DATAGRAM_MAGIC:
+        raise WireError("datagram-magic", f"{magic!r} instead of {DATAGRAM_MAGIC!r}")
+    if version != DATAGRAM_VERSION or reserved:
+        raise WireError("datagram-version", f"version {version}, and we read {DATAGRAM_VERSION}")
+    if theirs != cluster:
+        raise WireError("datagram-cluster", f"of cluster {theirs:#x}, not of ours")
+    body = data[DATAGRAM_HEADER_BYTES:]
+    (check,) = _CHECK.unpack_from(data, _HEADER.size)
+    if crc32c(body, crc32c(data[: _HEADER.size])) != check:
+        raise WireError("datagram-check", "the bytes changed on their way")
+    source = Source(node, life)
+    if kind == KIND_QUESTION:
+        return _question(source, body)
+    if kind != KIND_PIECE:
+        raise WireError("datagram-kind", f"kind {kind} is unknown to this version")
+    _check_piece(sequence, index, count, size, len(body))
+    return Piece(source, sequence, index, count, size, body)
+
+
+def _check_piece(sequence: int, index: int, count: int, size: int, length: int) -> None:
+    is_last = index == count - 1
+    is_fitting = 0 < length <= size if is_last else length == size
+    if not 1 <= sequence < SEQUENCE_END or index >= count or not is_fitting:
+        raise WireError(
+            "datagram-range",
+            f"piece {index} of {count}, {length} bytes where pieces have {size}, frame {sequence}",
+        )
+    if (count - 1) * size >= FRAME_BYTES_MAX + size:
+        raise WireError(
+            "datagram-length",
+            f"{count} pieces of {size} bytes, and a frame has at most {FRAME_BYTES_MAX}",
+        )
+
+
+def _question(source: Source, body: bytes) -> Question:
+    rest = len(body) - _LIFE.size
+    if rest < _RANGE.size or rest % _RANGE.size or rest // _RANGE.size > RANGES_MAX:
+        raise WireError("datagram-question", f"{len(body)} bytes are no question of 1 to 80 ranges")
+    ranges: list[Lacking] = []
+    for sequence, first, count, reserved in _RANGE.iter_unpack(body[_LIFE.size :]):
+        if not 1 <= sequence < SEQUENCE_END or first + count > PIECES_MAX or reserved:
+            raise WireError("datagram-question", f"pieces {first} to {first + count} of {sequence}")
+        ranges.append(Lacking(sequence, first, count))
+    return Question(source, _LIFE.unpack_from(body)[0], tuple(ranges))
