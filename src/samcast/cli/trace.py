@@ -9,6 +9,19 @@ from samcast.cli.where import CLUSTER, DIR, address_of
 from samcast.errors import RefusedError
 
 WIDTH = 30  # characters of the timeline
+TEXTS = {
+    "payload received": "payload received from {}",
+    "stored": "payload stored",
+    "reported": "reported to {}",
+    "report heard": "report heard from {}",
+    "order received": "order received from {}",
+    "order stored": "order stored, {} told",
+    "acknowledgement heard": "acknowledgement heard from {}",
+    "committed": "committed, all told",
+    "learned as committed": "learned from {} that it is committed",
+    "confirmed to the sender": "number told to the sender, {}",
+    "sent to a reader": "sent to a reader, {}",
+}
 
 
 def run(
@@ -46,12 +59,12 @@ def run(
     table.add_column("node")
     table.add_column("what")
     table.add_column("", width=WIDTH, no_wrap=True)
-    whole_ms = max(found.steps[-1].at_ms, 0.001)
+    # Readers may come much later: the picture is of the way until it was confirmed.
+    whole_ms = max(0.001, *(s.at_ms for s in found.steps if s.what != "sent to a reader"))
     for step in found.steps:
-        what = step.what
-        if step.peer:
-            to_or_from = "from" if step.what.endswith(("received", "heard")) else "to"
-            what = f"{what} {'by' if 'learned' in what else to_or_from} {step.peer}"
-        at = round((WIDTH - 1) * step.at_ms / whole_ms)
-        table.add_row(f"{step.at_ms:.2f}", step.node, what, Text("·" * at + "●"))
+        if step.peer == "itself" and not step.what.startswith("order stored"):
+            continue  # what a node tells itself
+        at = min(WIDTH - 1, round((WIDTH - 1) * step.at_ms / whole_ms))
+        text = TEXTS.get(step.what, step.what).format(step.peer)
+        table.add_row(f"{step.at_ms:.2f}", step.node, text, Text("·" * at + "●"))
     Console().print(table)
