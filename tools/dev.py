@@ -143,7 +143,8 @@ def faults(arguments: Sequence[str]) -> NoReturn:
     os.chdir(ROOT)
     os.environ.setdefault("SAMCAST_FAULT_SECONDS", "20")
     files = sorted(str(path) for path in ROOT.glob("tests/real/test_*_faults.py"))
-    become(VENV_PYTHON, "-m", "pytest", "-v", *(arguments or files))
+    is_choice = any(Path(argument.split("::")[0]).exists() for argument in arguments)
+    become(VENV_PYTHON, "-m", "pytest", "-v", *([] if is_choice else files), *arguments)
 
 
 def samcast(arguments: Sequence[str]) -> NoReturn:
