@@ -20,7 +20,7 @@ class SamcastError(Exception):
 
 
 class ConfigError(SamcastError, ValueError):
-    """A setting is out of range or contradicts another. Mend the one it names and start again."""
+    """A setting or an argument is out of range, or contradicts another. Mend the one it names."""
 
 
 class DiskError(SamcastError, OSError):

@@ -1,5 +1,7 @@
 """What a client says when things are not as its user thinks: closed, cut off, fenced, mistaken."""
 
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -116,6 +118,7 @@ def test_wrong_arguments_are_named(client: Client) -> None:
         (ConfigError, "1 to 200 bytes; 'xxx", lambda: client.group("x" * 500)),
         (ConfigError, "a group's name has 1 to 200", lambda: client.group("")),
         (ConfigError, "an address is a str", lambda: samcast.connect(5)),  # type: ignore[arg-type]
+        (ConfigError, "'' is no address", lambda: samcast.connect("")),
         (ConfigError, "can't read from '1'", lambda: group.read("1")),  # type: ignore[arg-type]
         (ConfigError, "a count is a number", lambda: group.read(1, count=-1)),
         (TypeError, "a body is bytes or str, not int", lambda: group.send(5)),  # type: ignore[arg-type]
@@ -131,3 +134,23 @@ def test_wrong_arguments_are_named(client: Client) -> None:
     assert receipt.number(WAIT_S) == 1
     assert repr(receipt) == "<samcast receipt: confirmed as 1>"
     assert repr(client) == "<samcast client connected to n1,n2,n3>"
+
+
+def test_a_node_that_knows_nothing_yet_is_given_time_to_hear_of_groups(
+    cluster: LocalCluster,
+) -> None:
+    with samcast.connect(cluster.address) as client:
+        client.group("lasting").send(b"x").number(10)
+    for name in ("n2", "n3"):
+        cluster.kill(name, signal.SIGSTOP)
+    cluster.kill("n1")
+    cluster.start("n1")
+    cluster.await_ready("n1")
+    node = cluster.plan().node("n1")
+    later = threading.Timer(
+        0.5, lambda: [cluster.kill(name, signal.SIGCONT) for name in ("n2", "n3")]
+    )
+    later.start()
+    with samcast.connect(f"{node.host}:{node.port}") as client:
+        assert client.groups() == {"lasting": 1}
+    later.join()

@@ -16,7 +16,7 @@ def address_of(cluster: str, folder: Path) -> str:
     """The address that the options mean."""
     from samcast.client.blocking import FOLDER, find_address
 
-    return find_address(cluster, "" if folder == Path(FOLDER) else folder)
+    return find_address(cluster or None, "" if folder == Path(FOLDER) else folder)
 
 
 def remote_of(cluster: str, folder: Path) -> str:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def connect(
-    address: str = "", *, folder: str | Path = "", cluster: str = ""
+    address: str | None = None, *, folder: str | Path = "", cluster: str = ""
 ) -> "AsyncClient":
     """Connect to a cluster by the address of any of its nodes, or of several (`a:1,b:2`)."""
     addresses = addresses_of(blocking.find_address(address, folder))

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ LIFETIME = 10_000_000  # numbers for which a repeated message is still recognise
 SENDERS_MAX = 100_000  # unnamed senders of a group that are remembered
 OPEN_S = 30.0
 CLOSE_S = 30.0
+HEAR_S = 5.0
+HEAR_PAUSE_S = 0.02
 NAME_BYTES_MAX = 200
 MANY = 4096  # messages that `send_many` packs at a time
 
@@ -32,9 +35,9 @@ ENVIRONMENT = "SAMCAST_CLUSTER"
 FOLDER = ".samcast"
 
 
-def find_address(address: str = "", folder: str | Path = "") -> str:
+def find_address(address: str | None = None, folder: str | Path = "") -> str:
     """Where the cluster is: as said, or from the environment, or of the folder `.samcast`."""
-    if address:
+    if address is not None:
         return address
     if not folder and (said := os.environ.get(ENVIRONMENT)):
         return said
@@ -58,7 +61,7 @@ def check_name(name: object, what: str) -> str:
     return name
 
 
-def connect(address: str = "", *, folder: str | Path = "", cluster: str = "") -> "Client":
+def connect(address: str | None = None, *, folder: str | Path = "", cluster: str = "") -> "Client":
     """Connect to a cluster by the address of any of its nodes, or of several (`a:1,b:2`)."""
     return Client(Engine(addresses_of(find_address(address, folder)), cluster))
 
@@ -127,8 +130,14 @@ class Client:
         return self._own.begin()
 
     def groups(self) -> dict[str, int]:
-        """The groups that our node knows of, with the number of each one's newest message."""
-        listed = self.status().get("groups")
+        """The groups that our node knows of, with the number of each one's newest message. A node
+        that has just started is given some time to hear what there is."""
+        limit = time.monotonic() + HEAR_S
+        said = self.status()
+        while said.get("leader", 0) is None and time.monotonic() < limit:
+            time.sleep(HEAR_PAUSE_S)
+            said = self.status()
+        listed = said.get("groups", [])
         assert isinstance(listed, list)
         return {str(group["name"]): int(group["head"]) for group in listed}
 

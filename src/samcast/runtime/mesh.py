@@ -90,6 +90,7 @@ class Mesh:
         self._client_next = time.time_ns() // 1000  # so that ids aren't used again after a restart
         self._servers: list[asyncio.Server] = []
         self._dialing: list[asyncio.Task[None]] = []
+        self._knocked = {n.id: asyncio.Event() for n in plan.nodes if n.id < node.id}
         self._on_channel = {channel: self._nodes_on(channel) for channel in Channel}
         self.refused: dict[str, int] = {}
 
@@ -102,7 +103,8 @@ class Mesh:
     # life
 
     async def start(self) -> None:
-        """Listen, and dial the nodes whose id is lower; the others dial us."""
+        """Listen, and dial the nodes whose id is lower; the others dial us, and hear that they may
+        do so now."""
         loop = asyncio.get_running_loop()
         host, port = self._node.listens_on
         try:
@@ -120,6 +122,8 @@ class Mesh:
         for peer in self._plan.nodes:
             if peer.id < self._node.id:
                 self._dialing.append(asyncio.create_task(self._keep_dialed(peer)))
+            elif peer.id > self._node.id:
+                self._dialing.append(asyncio.create_task(self._knock(peer)))
 
     def _accept(self) -> Connection:
         connection = Connection(self.traffic, self._on_frame, self._on_lost)
@@ -153,7 +157,25 @@ class Mesh:
         while True:
             was_connected = await self._dial(peer)
             wait_s = REDIAL_S[0] if was_connected else min(2 * wait_s, REDIAL_S[1])
-            await asyncio.sleep(wait_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._knocked[peer.id].wait()
+            self._knocked[peer.id].clear()
+
+    async def _knock(self, peer: NodePlan) -> None:
+        """Whoever dials us may be waiting between two tries: say once that we are here."""
+        lost = asyncio.Event()
+        knocking = Connection(self.traffic, self._on_frame, lambda connection: lost.set())
+        knocking.on_open = self._greet
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(DIAL_S):
+                await loop.create_connection(lambda: knocking, peer.host, peer.port)
+                await lost.wait()
+        except OSError:  # also a time-out: it isn't there, and will dial us when it is
+            pass
+        finally:
+            knocking.abort()
 
     async def _dial(self, peer: NodePlan) -> bool:
         """Connect, and wait until that is over; whether it ever was a connection to the peer."""
@@ -248,6 +270,11 @@ class Mesh:
             )
         if hello.node not in [n.id for n in self._plan.nodes] or hello.node == self._node.id:
             raise WireError("session-node", f"node {hello.node} is not another one of our file")
+        knocked = self._knocked.get(hello.node)
+        if knocked is not None:  # It is we who dial that one.
+            knocked.set()
+            connection.close()
+            return
         self._add_peer(connection, hello.node)
         self._welcome(connection)
 
