@@ -147,9 +147,12 @@ def test_a_node_that_knows_nothing_yet_is_given_time_to_hear_of_groups(
     cluster.start("n1")
     cluster.await_ready("n1")
     node = cluster.plan().node("n1")
-    later = threading.Timer(
-        0.5, lambda: [cluster.kill(name, signal.SIGCONT) for name in ("n2", "n3")]
-    )
+
+    def go_on() -> None:
+        for name in ("n2", "n3"):
+            cluster.kill(name, signal.SIGCONT)
+
+    later = threading.Timer(0.5, go_on)
     later.start()
     with samcast.connect(f"{node.host}:{node.port}") as client:
         assert client.groups() == {"lasting": 1}
