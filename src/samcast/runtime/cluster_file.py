@@ -20,8 +20,10 @@ from samcast.wire.session import NODE_MAX
 ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA}
 NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "metrics", "roles", "folder",
              "uuid"}  # fmt: skip
-TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure"}
+TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure",
+            "multicast", "datagram_bytes"}  # fmt: skip
 SERVERS_MAX = 64
+DATAGRAM_BYTES = 1400  # fits every usual network
 SOCKET_PATH_MAX = 100  # what every system takes
 
 
@@ -63,6 +65,8 @@ class ClusterPlan:
     nodes: tuple[NodePlan, ...]
     settings: GroupSettings
     is_insecure: bool = False
+    multicast: str = ""  # group:port, where the network has multicast
+    datagram_bytes: int = DATAGRAM_BYTES
 
     def node(self, name: str) -> NodePlan:
         """The node of this name."""
@@ -85,6 +89,8 @@ class ClusterPlan:
             "e_commit": str(self.e_commit),
             "k_data": str(self.k_data),
         }
+        if self.multicast:
+            facts |= {"multicast": self.multicast, "datagram_bytes": str(self.datagram_bytes)}
         for node in self.nodes:
             roles = "+".join(node.roles)
             facts[f"node.{node.id}"] = f"{node.name} {node.host}:{node.port} {roles} {node.uuid}"
@@ -133,6 +139,10 @@ class _Reader:
             nodes=nodes,
             settings=self._settings(content.get("settings", {})),
             is_insecure=self._bool(content, "insecure"),
+            multicast=self._multicast(content),
+            datagram_bytes=self._number(
+                {"datagram_bytes": DATAGRAM_BYTES, **content}, "datagram_bytes", "", 500, 60_000
+            ),
         )
         try:
             check_quorums(plan.configuration())
@@ -140,6 +150,12 @@ class _Reader:
             raise ConfigError(f"{self._path}: {error}") from None
         self._check_hosts(plan)
         return plan
+
+    def _multicast(self, content: dict[str, Any]) -> str:
+        address = self._address(content, "multicast", "")
+        if address and not _is_multicast(host_and_port(address)[0]):
+            raise self._error("multicast", address, "an IPv4 group (224.0.0.0/4) and a port")
+        return address
 
     def _node(self, table: Any, where: str) -> NodePlan:
         if not isinstance(table, dict):
@@ -178,9 +194,11 @@ class _Reader:
         value = table[key]
         host, _, port = str(value).rpartition(":")
         if not isinstance(value, str) or not host or not port.isdecimal():
-            raise self._error(f"{where}.{key}", value, "host:port")
+            raise self._error(f"{where}.{key}".lstrip("."), value, "host:port")
         if not 1 <= int(port) <= 65535:
-            raise self._error(f"{where}.{key}", value, "host:port with a port from 1 to 65535")
+            raise self._error(
+                f"{where}.{key}".lstrip("."), value, "host:port with a port from 1 to 65535"
+            )
         return value
 
     def _settings(self, table: Any) -> GroupSettings:
@@ -199,6 +217,10 @@ class _Reader:
 
     def _check_hosts(self, plan: ClusterPlan) -> None:
         for node in plan.nodes:
+            if plan.multicast and not _is_ipv4(node.host):
+                raise self._error(
+                    f"node {node.name}: host", node.host, "an IPv4 address where there is multicast"
+                )
             places = [node.listens_on]
             if node.metrics:
                 places.append(host_and_port(node.metrics))
@@ -247,6 +269,17 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _is_ipv4(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 4
+    except ValueError:
+        return False
+
+
+def _is_multicast(host: str) -> bool:
+    return _is_ipv4(host) and ipaddress.ip_address(host).is_multicast
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address can be reached from this machine only."""
     if host == "localhost":
@@ -267,6 +300,9 @@ def write_cluster_file(plan: ClusterPlan) -> None:
     ]
     if plan.is_insecure:
         lines.append("insecure = true")
+    if plan.multicast:
+        lines.append(f'multicast = "{plan.multicast}"')
+        lines.append(f"datagram_bytes = {plan.datagram_bytes}")
     for node in plan.nodes:
         roles = ", ".join(f'"{role}"' for role in node.roles)
         lines += [

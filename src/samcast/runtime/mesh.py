@@ -14,10 +14,11 @@ from samcast.errors import ConfigError
 from samcast.machine.ports import Channel, NodeId, Reachable, Unreachable
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.connection import Connection, Traffic
+from samcast.runtime.datagrams import Datagrams
 from samcast.wire.batch import Batch
 from samcast.wire.codec import KIND_CONTROL, decode_payload, message_parts
 from samcast.wire.errors import WireError
-from samcast.wire.frame import frame_parts
+from samcast.wire.frame import decode_frame, frame_parts
 from samcast.wire.group import (
     Control,
     Follow,
@@ -59,6 +60,8 @@ CLIENT_TAGS = {
     for kind in (Propose, HeadRequest, NumberRequest, PayloadRequest, Follow)
 }
 
+CHANNELS = {int(channel) for channel in Channel}
+
 Deliver = Callable[[NodeId, Control | Batch], None]
 
 
@@ -75,6 +78,7 @@ class Mesh:
         answer: Callable[[StatusRequest | TraceRequest], bytes],
         on_connection: Callable[[Reachable | Unreachable], None],
         say: Callable[..., None],
+        datagrams: Datagrams | None = None,
     ) -> None:
         self._plan = plan
         self._node = node
@@ -84,6 +88,7 @@ class Mesh:
         self._answer = answer
         self._on_connection = on_connection
         self._say = say
+        self.datagrams = datagrams
         self.traffic = Traffic()
         self._peers: dict[NodeId, Connection] = {}
         self._clients: dict[int, Connection] = {}
@@ -119,6 +124,8 @@ class Mesh:
             self._servers.append(
                 await loop.create_unix_server(self._accept, str(self._node.socket))
             )
+        if self.datagrams is not None:
+            self.datagrams.start(self._on_multicast)
         for peer in self._plan.nodes:
             if peer.id < self._node.id:
                 self._dialing.append(asyncio.create_task(self._keep_dialed(peer)))
@@ -146,6 +153,8 @@ class Mesh:
         await asyncio.gather(*self._dialing, return_exceptions=True)
         for server in self._servers:
             server.close()
+        if self.datagrams is not None:
+            self.datagrams.stop()
         if self._node.socket is not None:
             self._node.socket.unlink(missing_ok=True)
         for connection in [*self._peers.values(), *self._clients.values()]:
@@ -333,10 +342,7 @@ class Mesh:
         # Cut through: the others get it before our own roles look at it.
         body = memoryview(payload)[ROUTE_BYTES:]
         frame = frame_parts(kind, encode_route(connection.id, target), body)
-        for node in nodes:
-            peer = self._peers.get(node)
-            if peer is not None:
-                peer.write(*frame)
+        self._spread(nodes, frame)
         if target >= CHANNEL_BASE and self._is_on(Channel(target - CHANNEL_BASE)):
             self._deliver(connection.id, decode_payload(kind, payload, ROUTE_BYTES))
 
@@ -353,11 +359,25 @@ class Mesh:
     def multicast(self, channel: Channel, message: Control | Batch) -> None:
         """To all other nodes of a channel."""
         route = encode_route(self._node.id, CHANNEL_BASE + channel)
-        frame = message_parts(route, message)
-        for node in self._on_channel[channel]:
+        self._spread(self._on_channel[channel], message_parts(route, message))
+
+    def _spread(self, nodes: list[NodeId], frame: tuple[bytes | memoryview, ...]) -> None:
+        """One transmission that reaches all, or, where there is none, one to each."""
+        if len(nodes) > 1 and self.datagrams is not None and self.datagrams.send(frame):
+            return
+        for node in nodes:
             peer = self._peers.get(node)
             if peer is not None:
                 peer.write(*frame)
+
+    def _on_multicast(self, node: NodeId, frame: bytes) -> None:
+        """The same frames as on connections; everybody hears them, so some aren't for us."""
+        kind, payload = decode_frame(frame)
+        source, target = decode_route(payload)
+        if node_of(source) != node or target < CHANNEL_BASE:
+            raise WireError("route-source", f"node {node} speaks for {source} to {target}")
+        if target - CHANNEL_BASE in CHANNELS and self._is_on(Channel(target - CHANNEL_BASE)):
+            self._deliver(source, decode_payload(kind, payload, ROUTE_BYTES))
 
     def flush(self) -> None:
         """Have what was sent leave now."""

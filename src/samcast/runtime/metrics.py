@@ -46,6 +46,7 @@ class Metrics(Collector):
         """All families."""
         yield from self._of_process()
         yield from self._of_network()
+        yield from self._of_multicast()
         yield from self._of_disks()
         if self._telling.commit is not None:
             yield from _of_commit(self._telling.commit)
@@ -97,6 +98,27 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             "samcast_dropped_frames", "For somebody who doesn't keep up.", traffic.dropped
         )
+
+    def _of_multicast(self) -> Iterator[Metric]:
+        datagrams = self._telling.mesh.datagrams if self._telling.mesh is not None else None
+        if datagrams is None:
+            return
+        counts = {"sent": datagrams.sent, "received": datagrams.received,
+                  "asked": datagrams.asked, "repeated": datagrams.repeated,
+                  "given_up": datagrams.given_up}  # fmt: skip
+        family = CounterMetricFamily(
+            "samcast_datagrams", "Of multicast: sent, received, questions asked, pieces repeated"
+            " for others; and frames given up.", labels=["what"],
+        )  # fmt: skip
+        for what, count in counts.items():
+            family.add_metric([what], count)
+        yield family
+        dropped = CounterMetricFamily(
+            "samcast_datagrams_dropped", "That made no sense, or weren't for us.", labels=["code"]
+        )
+        for code, count in datagrams.dropped.items():
+            dropped.add_metric([code], count)
+        yield dropped
 
     def _of_disks(self) -> Iterator[Metric]:
         stores = (("order", self._order), ("data", self._payloads))

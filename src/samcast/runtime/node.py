@@ -38,6 +38,7 @@ from samcast.machine.ports import (
 )
 from samcast.runtime.cluster_file import ClusterPlan, host_and_port
 from samcast.runtime.data_store import DataStore
+from samcast.runtime.datagrams import datagrams_of
 from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_aside
 from samcast.runtime.host import Host
 from samcast.runtime.log import Form, Log
@@ -89,7 +90,7 @@ class Node:
         self._telling = Telling(plan, self._node, self._host, self._trail)
         self._mesh = Mesh(
             plan, self._node, self._host.deliver, self._host.is_on, self._configuration,
-            self._telling.answer, self._on_connection, self._say,
+            self._telling.answer, self._on_connection, self._say, datagrams_of(plan, self._node),
         )  # fmt: skip
         self._telling.mesh = self._mesh
         self._order: OrderStore | None = None

@@ -1,9 +1,10 @@
-"""The datagram: a piece of a frame, or a question for pieces, on a network that loses them.
+"""The datagram: a piece of a frame, a question for pieces, or the newest sequence, on a network
+that loses them.
 
     offset  size  field
          0     4  magic    b"SAMG"
          4     1  version  1
-         5     1  kind     0: a piece, 1: a question for pieces
+         5     1  kind     0: a piece, 1: a question for pieces, 2: the newest sequence
          6     2  node     whose it is
          8     8  cluster  so that another cluster on the same address is told apart
         16     8  life     of the node, above all its earlier ones: its sequence begins again
@@ -13,7 +14,8 @@
         36     2  size     of all its pieces but the last, which may be smaller
         38     2  reserved, 0
         40     4  check    CRC-32C over the 40 bytes above and all that follows
-        44        the piece; or the life that is asked, then 16 bytes for each range that is lacking
+        44        the piece; or the life that is asked, then 16 bytes for each range that lacks; or
+                  nothing
 
 Integers are little-endian. Each datagram can be judged alone, before anything is kept of it, and
 what it claims of its frame costs nothing: memory follows the pieces that really came.
@@ -32,6 +34,7 @@ DATAGRAM_VERSION = 1
 DATAGRAM_HEADER_BYTES = 44
 KIND_PIECE = 0
 KIND_QUESTION = 1
+KIND_NEWEST = 2
 PIECES_MAX = 2**16 - 1
 RANGES_MAX = 80  # of one question: it fits the smallest network that we use
 SEQUENCE_END = 2**63
@@ -76,6 +79,13 @@ class Question(msgspec.Struct, frozen=True, gc=False):
     ranges: tuple[Lacking, ...]
 
 
+class Newest(msgspec.Struct, frozen=True, gc=False):
+    """A life of a node has sent frames up to this one, so that a lost end is noticed."""
+
+    source: Source
+    sequence: int
+
+
 class Envelope:
     """Makes the datagrams of one life of a node in a cluster."""
 
@@ -109,6 +119,10 @@ class Envelope:
         )
         return self._sealed(KIND_QUESTION, 0, 0, 0, 0, body)
 
+    def newest(self, sequence: int) -> bytes:
+        """Say how far we are."""
+        return self._sealed(KIND_NEWEST, sequence, 0, 0, 0, b"")
+
     def _sealed(
         self, kind: int, sequence: int, index: int, count: int, size: int, body: bytes
     ) -> bytes:
@@ -119,7 +133,7 @@ class Envelope:
         return b"".join((header, _CHECK.pack(crc32c(body, crc32c(header))), body))
 
 
-def decode_datagram(data: bytes, cluster: int) -> Piece | Question:
+def decode_datagram(data: bytes, cluster: int) -> Piece | Question | Newest:
     """What a datagram of our cluster says, or a `WireError`: drop it and count the code."""
     if len(data) < DATAGRAM_HEADER_BYTES:
         raise WireError("datagram-truncated", f"{len(data)} bytes are less than a header of 44")
@@ -138,6 +152,8 @@ def decode_datagram(data: bytes, cluster: int) -> Piece | Question:
     source = Source(node, life)
     if kind == KIND_QUESTION:
         return _question(source, body)
+    if kind == KIND_NEWEST and not body and sequence < SEQUENCE_END:
+        return Newest(source, sequence)
     if kind != KIND_PIECE:
         raise WireError("datagram-kind", f"kind {kind} is unknown to this version")
     _check_piece(sequence, index, count, size, len(body))

@@ -1,0 +1,242 @@
+"""Multicast between nodes: frames that one transmission brings to all others.
+
+Two sockets: one hears the group, one speaks, asks for what is lacking and is asked. What comes from
+anybody but the nodes of our file, from their own addresses, is dropped and counted, and never
+answered.
+"""
+
+import asyncio
+import hashlib
+import random
+import socket
+import time
+from collections.abc import Callable
+
+from samcast.errors import ConfigError
+from samcast.machine.ports import NodeId
+from samcast.multicast.reassembly import Reassembly
+from samcast.multicast.recent import Recent
+from samcast.runtime.cluster_file import ClusterPlan, NodePlan, host_and_port
+from samcast.wire.datagram import (
+    DATAGRAM_HEADER_BYTES,
+    Envelope,
+    Newest,
+    Piece,
+    Question,
+    Source,
+    decode_datagram,
+)
+from samcast.wire.errors import WireError
+
+IP_HEADERS_BYTES = 28
+FRAME_BYTES_MAX = 64 * 1024  # larger ones go by connections, which have their own flow control
+BUFFER_BYTES = 8 * 1024 * 1024
+SO_RCVBUFFORCE = 33  # beyond what ordinary users may have; root only
+DRAIN_MAX = 256  # datagrams of one turn of the loop
+TICK_S = 0.002
+NEWEST_S = 0.01
+DATAGRAM_MAX = 65536
+CLOCKS_NS = 24 * 3600 * 10**9  # how much later than ours another node's clock may be
+
+OnFrame = Callable[[NodeId, bytes], None]
+
+
+class SystemChance:
+    """Jitter."""
+
+    def __init__(self) -> None:
+        self._random = random.Random()
+
+    def below(self, bound: int) -> int:
+        """A number in [0, bound)."""
+        return self._random.randrange(bound)
+
+
+def datagrams_of(plan: ClusterPlan, node: NodePlan) -> "Datagrams | None":
+    """As the cluster file says."""
+    return Datagrams(plan, node) if plan.multicast else None
+
+
+class Datagrams:
+    """One node's end of the group."""
+
+    def __init__(self, plan: ClusterPlan, node: NodePlan) -> None:
+        self._group = host_and_port(plan.multicast)
+        self._host = node.host
+        self._places = {n.id: (n.host, n.port) for n in plan.nodes if n.id != node.id}
+        name = f"{plan.cluster} {plan.digest()}".encode()
+        self._cluster = int.from_bytes(hashlib.sha256(name).digest()[:8], "little")
+        self._own = node.listens_on
+        source = Source(node.id, time.time_ns())  # above all earlier lives
+        self._envelope = Envelope(self._cluster, source)
+        size = plan.datagram_bytes - IP_HEADERS_BYTES - DATAGRAM_HEADER_BYTES
+        self._recent = Recent(self._envelope, size)
+        self._chance = SystemChance()
+        self._lives: dict[NodeId, int] = {}
+        self._heard: dict[NodeId, Reassembly] = {}
+        self._on_frame: OnFrame = lambda node, frame: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._hearing: socket.socket | None = None
+        self._speaking: socket.socket | None = None
+        self._told = 0  # the newest sequence that we have said to be it
+        self._tick_timer: asyncio.TimerHandle | None = None
+        self.sent = 0
+        self.received = 0
+        self.asked = 0  # questions of ours
+        self.repeated = 0  # pieces, for others' questions
+        self.dropped: dict[str, int] = {}  # by code
+
+    # life
+
+    def start(self, on_frame: OnFrame) -> None:
+        """Join the group."""
+        self._on_frame = on_frame
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._hearing = self._joined()
+            self._speaking = self._spoken()
+        except OSError as error:
+            raise ConfigError(
+                f"can't use multicast group {self._group[0]}:{self._group[1]} on {self._host}:"
+                f" {error.strerror}; does this network have it? Leave `multicast` out otherwise"
+            ) from error
+        self._loop.add_reader(self._hearing, self._drain, self._hearing)
+        self._loop.add_reader(self._speaking, self._drain, self._speaking)
+        self._tick()
+
+    def _joined(self) -> socket.socket:
+        end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        end.setblocking(False)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _enlarge(end)
+        end.bind(self._group)
+        joining = socket.inet_aton(self._group[0]) + socket.inet_aton(self._host)
+        end.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, joining)
+        return end
+
+    def _spoken(self) -> socket.socket:
+        end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        end.setblocking(False)
+        end.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(self._host))
+        end.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        _enlarge(end)
+        end.bind(self._own)
+        return end
+
+    def stop(self) -> None:
+        """Leave it."""
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        for end in (self._hearing, self._speaking):
+            if end is not None:
+                if self._loop is not None:
+                    self._loop.remove_reader(end)
+                end.close()
+        self._hearing = self._speaking = None
+
+    # what goes out
+
+    def send(self, frame: tuple[bytes | memoryview, ...]) -> bool:
+        """To all others, unless it is too large for that."""
+        if self._speaking is None or sum(map(len, frame)) > FRAME_BYTES_MAX:
+            return False
+        self._put(self._recent.send(b"".join(frame)), self._group)
+        return True
+
+    def _put(self, datagrams: list[bytes], to: tuple[str, int]) -> None:
+        assert self._speaking is not None
+        for datagram in datagrams:
+            try:
+                self._speaking.sendto(datagram, to)
+            except OSError:  # No room for it, or nobody is there: it is asked for if it matters.
+                self._drop("datagram-unsent")
+        self.sent += len(datagrams)
+
+    def _drop(self, code: str) -> None:
+        self.dropped[code] = self.dropped.get(code, 0) + 1
+
+    # what comes in
+
+    def _drain(self, end: socket.socket) -> None:
+        for _ in range(DRAIN_MAX):
+            try:
+                data, place = end.recvfrom(DATAGRAM_MAX)
+            except OSError:  # nothing more, or a complaint about what we sent
+                return
+            self.received += 1
+            try:
+                self._take(data, place)
+            except WireError as error:
+                self._drop(error.code)
+
+    def _take(self, data: bytes, place: tuple[str, int]) -> None:
+        message = decode_datagram(data, self._cluster)
+        source = message.source
+        if self._places.get(source.node) != place:
+            if source.node != self._envelope.source.node:  # Our own come back to us.
+                raise WireError("datagram-source", f"node {source.node} isn't at {place[0]}")
+            return
+        if type(message) is Question:
+            self._answer(message, place)
+            return
+        heard = self._of(source)
+        if heard is None:
+            raise WireError("datagram-life", f"node {source.node} has no such life now")
+        if type(message) is Newest:
+            heard.announce(message.sequence, self._now_ms())
+        elif type(message) is Piece:
+            frame = heard.take(message, self._now_ms())
+            if frame is not None:
+                self._on_frame(source.node, frame)
+
+    def _of(self, source: Source) -> Reassembly | None:
+        life = self._lives.get(source.node, -1)
+        if source.life > time.time_ns() + CLOCKS_NS:
+            return None
+        if source.life > life:
+            self._lives[source.node] = source.life
+            self._heard[source.node] = Reassembly(self._chance)
+        return self._heard[source.node] if source.life >= life else None
+
+    def _answer(self, question: Question, place: tuple[str, int]) -> None:
+        if question.life == self._envelope.source.life:
+            again = self._recent.answer(question.source.node, question.ranges, self._now_ms())
+            self.repeated += len(again.to_one) + len(again.to_all)
+            self._put(again.to_one, place)
+            self._put(again.to_all, self._group)
+
+    def _now_ms(self) -> int:
+        return int(time.monotonic() * 1000)
+
+    @property
+    def given_up(self) -> int:
+        """Frames that nobody could bring us here; roles ask for what they need of them."""
+        return sum(heard.given_up for heard in self._heard.values())
+
+    # now and then
+
+    def _tick(self) -> None:
+        """Ask for what is lacking; say what is the newest if nothing newer does."""
+        if self._loop is None or self._speaking is None:
+            return
+        now_ms = self._now_ms()
+        for node, heard in self._heard.items():
+            if heard.due_ms() <= now_ms:
+                ranges = heard.questions(now_ms)
+                if ranges:
+                    self.asked += 1
+                    question = self._envelope.question(self._lives[node], tuple(ranges))
+                    self._put([question], self._places[node])
+        if self._recent.sequence > self._told and now_ms % int(NEWEST_S * 1000) < 2:
+            self._told = self._recent.sequence
+            self._put([self._envelope.newest(self._told)], self._group)
+        self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+
+
+def _enlarge(end: socket.socket) -> None:
+    """Room for bursts while the loop is busy; less than asked for is no error."""
+    try:
+        end.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+    except OSError:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)

@@ -1,0 +1,149 @@
+"""Plays a scenario of multicast in a network of its own, so that nobody else hears it. Run by
+`test_multicast.py` as `unshare --net ... python -m tests.real.in_namespace SCENARIO FOLDER`.
+"""
+
+import dataclasses
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import samcast
+from samcast.client.leading import sequencer_of
+from samcast.runtime.cluster_file import write_cluster_file
+from samcast.runtime.datagrams import Datagrams, datagrams_of
+from samcast.runtime.local_cluster import LocalCluster
+from samcast.wire.datagram import Envelope, Lacking, Source
+from tests.real.conftest import running
+from tests.real.lossy import launcher
+from tests.real.striking import NODES, SECONDS, every, judged, pause, restart
+from tests.real.test_metrics import numbers_of, value
+
+GROUP = "239.77.1.2:7477"
+
+
+def multicast_cluster(folder: Path, loss: float = 0.0) -> LocalCluster:
+    cluster = LocalCluster(folder / "cluster")
+    write_cluster_file(dataclasses.replace(cluster.make(3), multicast=GROUP))
+    for name in NODES:
+        cluster.launchers[name] = launcher(loss)
+    return cluster
+
+
+def counted(cluster: LocalCluster, what: str) -> float:
+    return sum(value(numbers_of(cluster, name), "samcast_datagrams_total", what=what)
+               for name in NODES)  # fmt: skip
+
+
+def weather(folder: Path, loss: float) -> None:
+    """Senders at work while datagrams are lost, doubled and late."""
+    cluster = multicast_cluster(folder, loss)
+    with running(cluster):
+        judged(cluster, lambda: pause(SECONDS))
+        assert counted(cluster, "received") > 100
+        assert (counted(cluster, "repeated") > 0) == (loss > 0)
+
+
+def killed(folder: Path) -> None:
+    """The sequencer is killed again and again; each life has a sequence of its own."""
+    cluster = multicast_cluster(folder, 0.05)
+
+    def strike() -> None:
+        victim = sequencer_of(cluster)
+        cluster.kill(victim)
+        pause(0.3)
+        restart(cluster, victim)
+
+    with running(cluster):
+        judged(cluster, lambda: every(2, strike))
+
+
+def large(folder: Path) -> None:
+    """What is too large for datagrams goes by connections; what is just small enough doesn't."""
+    cluster = multicast_cluster(folder, 0.01)
+    with running(cluster), samcast.connect(cluster.address) as client:
+        group = client.group("large")
+        bodies = [b"a" * 60_000, b"b" * 70_000, b"c" * 1_000_000, b"d" * 64_000]
+        for body in bodies:
+            group.send(body)
+        group.flush()
+        assert [m.body for m in group.read(1, count=4, timeout=20)] == bodies
+
+
+def strangers(folder: Path) -> None:
+    """Datagrams that are spoofed, cut off, of others, or claim gigabytes: dropped and counted."""
+    cluster = multicast_cluster(folder)
+    with running(cluster):
+        with samcast.connect(cluster.address) as client:
+            client.group("before").send(b"x").number(10)
+        plan = cluster.plan()
+        edge = datagrams_of(plan, plan.node("n1"))
+        assert edge is not None
+        place = (plan.node("n1").host, plan.node("n1").port)
+        end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        end.bind((place[0], 0))
+        for data in nonsense(edge):
+            end.sendto(data, place)
+        expect(cluster, "n1", {
+            "datagram-truncated": 1, "datagram-magic": 1, "datagram-cluster": 1,
+            "datagram-check": 1, "datagram-source": 1002, "datagram-length": 1,
+        })  # fmt: skip
+        end.settimeout(0.3)
+        try:
+            raise AssertionError(f"somebody unknown was answered: {end.recv(100)!r}")
+        except TimeoutError:
+            pass
+        end.close()
+        with samcast.connect(cluster.address) as client:
+            client.group("after").send(b"x").number(10)
+
+
+def nonsense(edge: Datagrams) -> list[bytes]:
+    ours = Envelope(edge._cluster, Source(2, 2**62))
+    good = ours.cut(1, b"hello", 100)[0]
+    huge = Envelope(edge._cluster, Source(2, 2**62))._sealed(0, 1, 0, 65535, 60000, bytes(60000))
+    asking = ours.question(edge._envelope.source.life, (Lacking(1, 0, 0),))
+    pieces = [ours.piece(n, bytes(5000), 1000, 0, 5) for n in range(1, 1001)]
+    return [
+        good[:20], b"SAMX" + good[4:], Envelope(1, Source(2, 9)).cut(1, b"x", 9)[0],
+        good[:-1] + b"!", good, huge, asking, *pieces,
+    ]  # fmt: skip
+
+
+def expect(cluster: LocalCluster, name: str, wanted: dict[str, int]) -> None:
+    dropped: dict[str, float] = {}
+    for _ in range(100):
+        found = numbers_of(cluster, name)
+        dropped = {
+            code: found.get(("samcast_datagrams_dropped_total", (("code", code),)), 0)
+            for code in wanted
+        }
+        if dropped == wanted:
+            return
+        pause(0.05)
+    raise AssertionError(f"{dropped} instead of {wanted}")
+
+
+SCENARIOS: dict[str, Callable[[Path], None]] = {
+    "clean": lambda folder: weather(folder, 0.0),
+    "loss of 1 %": lambda folder: weather(folder, 0.01),
+    "loss of 5 %": lambda folder: weather(folder, 0.05),
+    "loss of 20 %": lambda folder: weather(folder, 0.2),
+    "killed": killed,
+    "large": large,
+    "strangers": strangers,
+}
+
+
+def main() -> None:
+    for command in (["link", "set", "lo", "up"], ["link", "set", "lo", "multicast", "on"],
+                    ["route", "add", "224.0.0.0/4", "dev", "lo"]):  # fmt: skip
+        subprocess.run(["ip", *command], check=True)
+    SCENARIOS[sys.argv[1]](Path(sys.argv[2]))
+    print(json.dumps({"played": sys.argv[1]}))
+
+
+if __name__ == "__main__":
+    main()
