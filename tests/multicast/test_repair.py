@@ -143,7 +143,8 @@ def test_one_datagram_that_is_lost_for_all_is_repaired_for_all_at_once(receivers
     assert [len(got) for got in network.got] == [1] * receivers
     assert network.repairs["one"] == 1  # whoever asked first
     assert network.repairs["all"] == 1
-    assert network.questions <= receivers * 3 / 4  # the others heard the repair before they asked
+    # Of many, most heard the repair before they asked.
+    assert network.questions <= max(3, receivers * 3 / 4)
 
 
 def test_what_nobody_has_any_more_is_given_up() -> None:

@@ -18,16 +18,17 @@ JUMP_MAX = 2**24  # frames between two datagrams that come; minutes of the faste
 class Gathering:
     """A frame of which something is lacking."""
 
-    __slots__ = ("asked", "count", "due_ms", "held", "pieces", "size", "wait_ms")
+    __slots__ = ("asked", "chance_ms", "count", "due_ms", "held", "pieces", "size", "wait_ms")
 
-    def __init__(self, due_ms: int, wait_ms: int) -> None:
+    def __init__(self, now_ms: int, wait_ms: int, chance_ms: int) -> None:
         self.count = 0  # 0: nothing of it has come
         self.size = 0
         self.pieces: dict[int, bytes] = {}
         self.held = 0  # bytes
         self.asked = 0  # times
-        self.due_ms = due_ms
         self.wait_ms = wait_ms
+        self.chance_ms = chance_ms
+        self.due_ms = now_ms + wait_ms + chance_ms
 
     def lacking(self, sequence: int) -> list[Lacking]:
         """The ranges of its pieces that aren't here."""
@@ -93,6 +94,7 @@ class Reassembly:
         found.pieces[piece.index] = piece.data
         if found.asked:  # Asking helps.
             found.asked, found.wait_ms = 0, self._bounds.wait_ms
+        found.due_ms = now_ms + found.wait_ms + found.chance_ms  # More of it may be on its way.
         found.held += len(piece.data)
         self._held += len(piece.data)
         if len(found.pieces) == found.count:
@@ -113,8 +115,8 @@ class Reassembly:
         first = max(self._next, sequence + 1 - self._bounds.frames_max)
         self.given_up += max(0, first - self._next) if sequence >= self._next else 0
         for lacking in range(first, sequence + 1):
-            self._gathering[lacking] = Gathering(self._due(now_ms, self._bounds.wait_ms),
-                                                 self._bounds.wait_ms)  # fmt: skip
+            wait_ms = self._bounds.wait_ms
+            self._gathering[lacking] = Gathering(now_ms, wait_ms, self._chance.below(wait_ms + 1))
         self._next = max(self._next, sequence + 1)
         self._keep_within_bounds()
 

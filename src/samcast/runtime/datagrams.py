@@ -6,11 +6,13 @@ answered.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import random
 import socket
+import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from samcast.errors import ConfigError
 from samcast.machine.ports import NodeId
@@ -29,9 +31,16 @@ from samcast.wire.datagram import (
 from samcast.wire.errors import WireError
 
 IP_HEADERS_BYTES = 28
-FRAME_BYTES_MAX = 64 * 1024  # larger ones go by connections, which have their own flow control
+FRAME_BYTES_MAX = (
+    4 * 1024 * 1024
+)  # larger ones go by connections, which have their own flow control
 BUFFER_BYTES = 8 * 1024 * 1024
 SO_RCVBUFFORCE = 33  # beyond what ordinary users may have; root only
+UDP_SEGMENT = 103  # of Linux, which Python doesn't name
+UDP_GRO = 104
+BUNCH_MAX = 64  # datagrams of one call
+BUNCH_BYTES = 60_000
+NOTES_BYTES = socket.CMSG_SPACE(4)
 DRAIN_MAX = 256  # datagrams of one turn of the loop
 TICK_S = 0.002
 NEWEST_S = 0.01
@@ -78,6 +87,7 @@ class Datagrams:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._hearing: socket.socket | None = None
         self._speaking: socket.socket | None = None
+        self._cuts = True  # until the kernel says that it doesn't
         self._told = 0  # the newest sequence that we have said to be it
         self._tick_timer: asyncio.TimerHandle | None = None
         self.sent = 0
@@ -145,13 +155,21 @@ class Datagrams:
         return True
 
     def _put(self, datagrams: list[bytes], to: tuple[str, int]) -> None:
+        """Many in one call where the kernel can cut them apart again (GSO)."""
         assert self._speaking is not None
-        for datagram in datagrams:
-            try:
-                self._speaking.sendto(datagram, to)
-            except OSError:  # No room for it, or nobody is there: it is asked for if it matters.
-                self._drop("datagram-unsent")
         self.sent += len(datagrams)
+        for bunch in bunches(datagrams) if self._cuts else ([one] for one in datagrams):
+            try:
+                if len(bunch) == 1:
+                    self._speaking.sendto(bunch[0], to)
+                else:
+                    cut = (socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("H", len(bunch[0])))
+                    self._speaking.sendmsg([b"".join(bunch)], [cut], 0, to)
+            except BlockingIOError:  # No room for it: it is asked for if it matters.
+                self._drop("datagram-unsent")
+            except OSError:
+                self._cuts = self._cuts and len(bunch) == 1  # This network's card can't.
+                self._drop("datagram-unsent")
 
     def _drop(self, code: str) -> None:
         self.dropped[code] = self.dropped.get(code, 0) + 1
@@ -161,14 +179,19 @@ class Datagrams:
     def _drain(self, end: socket.socket) -> None:
         for _ in range(DRAIN_MAX):
             try:
-                data, place = end.recvfrom(DATAGRAM_MAX)
+                data, notes, _, place = end.recvmsg(DATAGRAM_MAX, NOTES_BYTES)
             except OSError:  # nothing more, or a complaint about what we sent
                 return
-            self.received += 1
-            try:
-                self._take(data, place)
-            except WireError as error:
-                self._drop(error.code)
+            size = len(data)
+            for _, kind, note in notes:
+                if kind == UDP_GRO:  # The kernel has joined some of one sender's.
+                    size = struct.unpack("i", note[:4])[0]
+            for at in range(0, max(1, len(data)), max(1, size)):
+                self.received += 1
+                try:
+                    self._take(data[at : at + size], place)
+                except WireError as error:
+                    self._drop(error.code)
 
     def _take(self, data: bytes, place: tuple[str, int]) -> None:
         message = decode_datagram(data, self._cluster)
@@ -234,8 +257,24 @@ class Datagrams:
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)
 
 
+def bunches(datagrams: list[bytes]) -> Iterator[list[bytes]]:
+    """Datagrams that may be sent in one call: of one length, the last one perhaps shorter."""
+    bunch: list[bytes] = []
+    for datagram in datagrams:
+        is_full = len(bunch) == BUNCH_MAX or sum(map(len, bunch)) + len(datagram) > BUNCH_BYTES
+        if bunch and (is_full or len(datagram) > len(bunch[0]) or len(bunch[-1]) < len(bunch[0])):
+            yield bunch
+            bunch = []
+        bunch.append(datagram)
+    if bunch:
+        yield bunch
+
+
 def _enlarge(end: socket.socket) -> None:
-    """Room for bursts while the loop is busy; less than asked for is no error."""
+    """Room for bursts while the loop is busy; less than asked for is no error, and neither is a
+    kernel that doesn't join datagrams."""
+    with contextlib.suppress(OSError):
+        end.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
     try:
         end.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
     except OSError:
