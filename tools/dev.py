@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def help_text() -> str:
-    rows = "\n".join(f"  {name:<9}{chore.purpose}" for name, chore in CHORES.items())
+    rows = "\n".join(f"  {name:<10}{chore.purpose}" for name, chore in CHORES.items())
     return (
         "usage: ./dev <chore> [arguments]\n\n"
         f"{rows}\n\n"
@@ -147,6 +147,15 @@ def faults(arguments: Sequence[str]) -> NoReturn:
     become(VENV_PYTHON, "-m", "pytest", "-v", *([] if is_choice else files), *arguments)
 
 
+def multicast(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    os.chdir(ROOT)
+    namespace = ("--user", "--map-root-user", "--net", "--")
+    module = ("-m", "tests.real.in_namespace", "rates")
+    become(Path(shutil.which("unshare") or "/usr/bin/unshare"), *namespace, str(VENV_PYTHON),
+           *module, *arguments)  # fmt: skip
+
+
 def samcast(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     become(VENV / "bin" / "samcast", *arguments)
@@ -165,6 +174,7 @@ CHORES = {
     "sim": Chore("run simulated clusters under faults; arguments go to samcast.sim", sim),
     "mutants": Chore("break the safety rules one by one; the simulator must notice", mutants),
     "costs": Chore("measure what a run costs each role, and how that grows", costs),
+    "multicast": Chore("rates on multicast at several losses, in a network namespace", multicast),
     "faults": Chore("faults on real processes, 20 s each; arguments go to pytest", faults),
     "bench": Chore("measure a fresh cluster of three nodes on this machine", bench),
     "peers": Chore("the same work on RabbitMQ, NATS and Redis (their servers from Debian)", peers),

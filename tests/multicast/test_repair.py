@@ -112,6 +112,7 @@ def play(seed: int, frames: list[bytes], loss: float, receivers: int = 3) -> Net
     return network
 
 
+@pytest.mark.req("GRP-13")
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),

@@ -7,10 +7,13 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import samcast
+from samcast.client.blocking import Group
 from samcast.client.leading import sequencer_of
 from samcast.runtime.cluster_file import write_cluster_file
 from samcast.runtime.datagrams import Datagrams, datagrams_of
@@ -126,6 +129,33 @@ def expect(cluster: LocalCluster, name: str, wanted: dict[str, int]) -> None:
     raise AssertionError(f"{dropped} instead of {wanted}")
 
 
+def rates(folder: Path) -> None:
+    """Not a test: what `./dev multicast` measures, at several losses, and on connections."""
+    for loss in (None, 0.0, 0.01, 0.05, 0.2):
+        place = folder / f"{loss}"
+        place.mkdir()
+        cluster = multicast_cluster(place, loss or 0.0)
+        if loss is None:
+            write_cluster_file(dataclasses.replace(cluster.plan(), multicast=""))
+        with running(cluster), samcast.connect(cluster.address) as client:
+            group = client.group("rates")
+            group.send(b"ready").number(10)
+            said: dict[str, object] = {"loss": loss if loss is not None else "on connections"}
+            said["per_s"] = sorted(rate(group) for _ in range(3))
+            if loss is not None:
+                kinds = ("sent", "received", "asked", "repeated", "given_up")
+                said |= {what: counted(cluster, what) for what in kinds}
+        print(json.dumps(said), flush=True)
+
+
+def rate(group: Group) -> int:
+    bodies = [b"x" * 100] * 400_000
+    began = time.perf_counter()
+    group.send_many(bodies)
+    group.flush()
+    return round(len(bodies) / (time.perf_counter() - began))
+
+
 SCENARIOS: dict[str, Callable[[Path], None]] = {
     "clean": lambda folder: weather(folder, 0.0),
     "loss of 1 %": lambda folder: weather(folder, 0.01),
@@ -141,6 +171,10 @@ def main() -> None:
     for command in (["link", "set", "lo", "up"], ["link", "set", "lo", "multicast", "on"],
                     ["route", "add", "224.0.0.0/4", "dev", "lo"]):  # fmt: skip
         subprocess.run(["ip", *command], check=True)
+    if sys.argv[1] == "rates":
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            rates(Path(folder))
+        return
     SCENARIOS[sys.argv[1]](Path(sys.argv[2]))
     print(json.dumps({"played": sys.argv[1]}))
 

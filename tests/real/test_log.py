@@ -21,6 +21,7 @@ def command(cluster: LocalCluster, *options: str) -> list[str]:
             *options]  # fmt: skip
 
 
+@pytest.mark.req("OPS-05")
 def test_a_node_tells_who_is_there_and_who_leads(cluster: LocalCluster) -> None:
     cluster.kill("n3")
     with subprocess.Popen(

@@ -45,6 +45,7 @@ def value(numbers: Numbers, name: str, **labels: str) -> float:
     return numbers[(name, tuple(sorted(labels.items())))]
 
 
+@pytest.mark.req("OPS-05")
 def test_a_node_tells_what_it_did(cluster: LocalCluster) -> None:
     with samcast.connect(cluster.address) as client:
         group = client.group("counted")

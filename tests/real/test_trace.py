@@ -21,6 +21,7 @@ from tests.group.build import batch
 EPOCH = (1, 1, 1)
 
 
+@pytest.mark.req("OPS-05")
 def test_every_step_of_a_message_is_told_in_order(cluster: LocalCluster) -> None:
     with samcast.connect(cluster.address) as client:
         group = client.group("traced")
