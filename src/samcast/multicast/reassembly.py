@@ -138,6 +138,11 @@ class Reassembly:
         if found is not None:
             found.due_ms = max(found.due_ms, self._due(now_ms, found.wait_ms))
 
+    @property
+    def is_lacking(self) -> bool:
+        """Whether there is anything to ask for, now or later."""
+        return bool(self._gathering)
+
     def due_ms(self) -> int:
         """When there is something to ask."""
         return min((found.due_ms for found in self._gathering.values()), default=NEVER_MS)

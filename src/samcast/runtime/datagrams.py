@@ -8,7 +8,6 @@ answered.
 import asyncio
 import contextlib
 import hashlib
-import random
 import socket
 import struct
 import time
@@ -18,6 +17,7 @@ from samcast.errors import ConfigError
 from samcast.machine.ports import NodeId
 from samcast.multicast.reassembly import Reassembly
 from samcast.multicast.recent import Recent
+from samcast.runtime.chance import SystemChance
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan, host_and_port
 from samcast.wire.datagram import (
     DATAGRAM_HEADER_BYTES,
@@ -43,22 +43,11 @@ BUNCH_BYTES = 60_000
 NOTES_BYTES = socket.CMSG_SPACE(4)
 DRAIN_MAX = 256  # datagrams of one turn of the loop
 TICK_S = 0.002
-NEWEST_S = 0.01
+QUIET_MS = (10, 40)  # after our last frame: then we say that it was the last, each time once
 DATAGRAM_MAX = 65536
 CLOCKS_NS = 24 * 3600 * 10**9  # how much later than ours another node's clock may be
 
 OnFrame = Callable[[NodeId, bytes], None]
-
-
-class SystemChance:
-    """Jitter."""
-
-    def __init__(self) -> None:
-        self._random = random.Random()
-
-    def below(self, bound: int) -> int:
-        """A number in [0, bound)."""
-        return self._random.randrange(bound)
 
 
 def datagrams_of(plan: ClusterPlan, node: NodePlan) -> "Datagrams | None":
@@ -88,7 +77,8 @@ class Datagrams:
         self._hearing: socket.socket | None = None
         self._speaking: socket.socket | None = None
         self._cuts = True  # until the kernel says that it doesn't
-        self._told = 0  # the newest sequence that we have said to be it
+        self._sent_ms = 0
+        self._tells = len(QUIET_MS)  # how often we have said which frame was the last
         self._tick_timer: asyncio.TimerHandle | None = None
         self.sent = 0
         self.received = 0
@@ -112,7 +102,6 @@ class Datagrams:
             ) from error
         self._loop.add_reader(self._hearing, self._drain, self._hearing)
         self._loop.add_reader(self._speaking, self._drain, self._speaking)
-        self._tick()
 
     def _joined(self) -> socket.socket:
         end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -152,6 +141,8 @@ class Datagrams:
         if self._speaking is None or sum(map(len, frame)) > FRAME_BYTES_MAX:
             return False
         self._put(self._recent.send(b"".join(frame)), self._group)
+        self._sent_ms, self._tells = self._now_ms(), 0
+        self._plan_tick()
         return True
 
     def _put(self, datagrams: list[bytes], to: tuple[str, int]) -> None:
@@ -212,6 +203,8 @@ class Datagrams:
             frame = heard.take(message, self._now_ms())
             if frame is not None:
                 self._on_frame(source.node, frame)
+        if heard.is_lacking:
+            self._plan_tick()
 
     def _of(self, source: Source) -> Reassembly | None:
         life = self._lives.get(source.node, -1)
@@ -239,9 +232,14 @@ class Datagrams:
 
     # now and then
 
+    def _plan_tick(self) -> None:
+        if self._tick_timer is None and self._loop is not None:
+            self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+
     def _tick(self) -> None:
-        """Ask for what is lacking; say what is the newest if nothing newer does."""
-        if self._loop is None or self._speaking is None:
+        """Ask for what is lacking; say which frame was the last, for those who lack just that."""
+        self._tick_timer = None
+        if self._speaking is None:
             return
         now_ms = self._now_ms()
         for node, heard in self._heard.items():
@@ -251,10 +249,11 @@ class Datagrams:
                     self.asked += 1
                     question = self._envelope.question(self._lives[node], tuple(ranges))
                     self._put([question], self._places[node])
-        if self._recent.sequence > self._told and now_ms % int(NEWEST_S * 1000) < 2:
-            self._told = self._recent.sequence
-            self._put([self._envelope.newest(self._told)], self._group)
-        self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+        if self._tells < len(QUIET_MS) and now_ms - self._sent_ms >= QUIET_MS[self._tells]:
+            self._tells += 1
+            self._put([self._envelope.newest(self._recent.sequence)], self._group)
+        if self._tells < len(QUIET_MS) or any(h.is_lacking for h in self._heard.values()):
+            self._plan_tick()
 
 
 def bunches(datagrams: list[bytes]) -> Iterator[list[bytes]]:

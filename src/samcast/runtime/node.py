@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import random
 import resource
-import secrets
 import shutil
 import signal
 import sys
@@ -36,6 +34,7 @@ from samcast.machine.ports import (
     Stored,
     Unreachable,
 )
+from samcast.runtime.chance import SystemChance
 from samcast.runtime.cluster_file import ClusterPlan, host_and_port
 from samcast.runtime.data_store import DataStore
 from samcast.runtime.datagrams import datagrams_of
@@ -63,17 +62,6 @@ ROOM_UNCHECKED_BYTES = 4 * 1024 * 1024  # written before we look again; others w
 SWITCH_S = 0.0005  # a sync that is done doesn't wait long for a busy loop to take notice
 EXIT_DISK = 3
 EXIT_BUG = 4
-
-
-class SystemChance:
-    """Nonces and jitter, seeded by the operating system; they must differ, not be secret."""
-
-    def __init__(self) -> None:
-        self._random = random.Random(secrets.randbits(256))
-
-    def below(self, bound: int) -> int:
-        """A number in [0, bound)."""
-        return self._random.randrange(bound)
 
 
 class Node:
