@@ -1,6 +1,7 @@
 """A cluster of real processes per test."""
 
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,30 @@ from pathlib import Path
 import pytest
 
 from samcast.runtime.local_cluster import LocalCluster
+
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "--"]
+
+
+def can_isolate() -> bool:
+    """Whether this system lets us have a network of our own, where multicast disturbs nobody."""
+    try:
+        tried = subprocess.run(
+            [*NAMESPACE, "ip", "link", "set", "lo", "up"], capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        return False
+    return tried.returncode == 0
+
+
+CAN_ISOLATE = can_isolate()
+collect_ignore = [] if CAN_ISOLATE else ["test_multicast.py"]
+
+
+def pytest_report_header() -> str:
+    """Say what is left out, so that nobody takes it for tried."""
+    if CAN_ISOLATE:
+        return "multicast: in network namespaces"
+    return "multicast: NOT TRIED HERE, since `unshare --user --net` or `ip` doesn't work"
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.real.conftest import NAMESPACE
 from tests.real.in_namespace import SCENARIOS
 
 
@@ -14,8 +15,7 @@ from tests.real.in_namespace import SCENARIOS
 def test_on_multicast(scenario: str, tmp_path: Path) -> None:
     # As root of a namespace of users, too, so that nobody needs to be root.
     played = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--net", "--", sys.executable, "-m",
-         "tests.real.in_namespace", scenario, str(tmp_path)],
+        [*NAMESPACE, sys.executable, "-m", "tests.real.in_namespace", scenario, str(tmp_path)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert played.returncode == 0, played.stdout + played.stderr
