@@ -9,6 +9,7 @@ from samcast.bench.measuring import BODY_BYTES
 from samcast.bench.peers.nats_jetstream import NatsJetStream
 from samcast.bench.peers.ours import Samcast
 from samcast.bench.peers.peer import Peer
+from samcast.bench.peers.pysyncobj_objects import PySyncObj
 from samcast.bench.peers.rabbitmq import RabbitMQ
 from samcast.bench.peers.redis_streams import RedisStreams
 from samcast.errors import SamcastError
@@ -24,6 +25,7 @@ PEERS: dict[str, Callable[[], list[Peer]]] = {
     "rabbitmq": lambda: [RabbitMQ("quorum"), RabbitMQ("stream")],
     "nats": lambda: [NatsJetStream(is_synced=False), NatsJetStream(is_synced=True)],
     "redis": lambda: [RedisStreams()],
+    "pysyncobj": lambda: [PySyncObj()],
 }
 
 

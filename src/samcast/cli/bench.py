@@ -12,6 +12,7 @@ from samcast.errors import SamcastError
 
 USUAL = ("send", "many", "one", "large", "failover", "restart")
 LONG = ("stalled", "stored", "groups", "start", "soak")  # only when asked for by name
+GROWTH = ("stored", "groups", "start")
 
 
 def run(
@@ -20,8 +21,10 @@ def run(
     scale: Annotated[float, typer.Option(help="Do so much of the usual amount.")] = 1.0,
     folder: Annotated[Path | None, typer.Option("--dir", help="On which disk; a new one.")] = None,
     against: Annotated[str, typer.Option(help="Compare with these, such as"
-                                         " rabbitmq,nats,redis, in the same run.")] = "",
+                                         " rabbitmq,nats,redis,pysyncobj, in the same run.")] = "",
     rounds: Annotated[int, typer.Option(help="Rounds of a comparison.", min=1)] = 3,
+    growth: Annotated[bool, typer.Option("--growth", help="What grows with what is stored, and"
+                                         f" what doesn't: {', '.join(GROWTH)}.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Measure a fresh cluster of three nodes on this machine."""
@@ -34,7 +37,7 @@ def run(
 
     found = {name: getattr(module, name) for module in (rates, failures, growth, starting)
              for name in (*USUAL, *LONG) if hasattr(module, name)}  # fmt: skip
-    chosen = what or list(USUAL)
+    chosen = what or list(GROWTH if growth else USUAL)
     unknown = [name for name in chosen if name not in found]
     if unknown:
         raise SamcastError(
