@@ -23,7 +23,7 @@ def run(
     against: Annotated[str, typer.Option(help="Compare with these, such as"
                                          " rabbitmq,nats,redis,pysyncobj, in the same run.")] = "",
     rounds: Annotated[int, typer.Option(help="Rounds of a comparison.", min=1)] = 3,
-    growth: Annotated[bool, typer.Option("--growth", help="What grows with what is stored, and"
+    is_growth: Annotated[bool, typer.Option("--growth", help="What grows with what is stored, and"
                                          f" what doesn't: {', '.join(GROWTH)}.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:  # fmt: skip
@@ -37,7 +37,7 @@ def run(
 
     found = {name: getattr(module, name) for module in (rates, failures, growth, starting)
              for name in (*USUAL, *LONG) if hasattr(module, name)}  # fmt: skip
-    chosen = what or list(GROWTH if growth else USUAL)
+    chosen = what or list(GROWTH if is_growth else USUAL)
     unknown = [name for name in chosen if name not in found]
     if unknown:
         raise SamcastError(
