@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samcast.multicast.reassembly import JUMP_MAX, Bounds, Reassembly
+from samcast.multicast.reassembly import JUMP_MAX, JUMPS_BELIEVED, Bounds, Reassembly
 from samcast.multicast.recent import AGAIN_PIECES_MAX, Recent
 from samcast.wire.datagram import Envelope, Lacking, Piece, Source, decode_datagram
 
@@ -210,6 +210,16 @@ def test_a_sequence_that_nobody_can_have_reached_changes_nothing() -> None:
     receiver.announce(2**60, 0)
     assert receiver.implausible == 2
     assert receiver.take(piece_of(envelope.cut(2, b"two", SIZE)[0]), 0) == b"two"
+
+
+def test_who_was_away_for_very_long_listens_again_from_where_the_sender_is() -> None:
+    receiver = Reassembly(Draws(1))
+    envelope = Envelope(CLUSTER, US)
+    assert receiver.take(piece_of(envelope.cut(1, b"one", SIZE)[0]), 0) == b"one"
+    far = 5 + 2 * JUMP_MAX
+    got = [receiver.take(piece_of(envelope.cut(far + i, b"far", SIZE)[0]), 0) for i in range(20)]
+    assert got == [None] * (JUMPS_BELIEVED - 1) + [b"far"] * (20 - JUMPS_BELIEVED + 1)
+    assert receiver.questions(10**6) == []
 
 
 def test_pieces_that_contradict_each_other_are_left_out() -> None:

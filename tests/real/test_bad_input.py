@@ -11,7 +11,8 @@ import pytest
 
 import samcast
 from samcast.limits import FRAME_BYTES_UNTRUSTED_MAX
-from samcast.runtime.local_cluster import LocalCluster
+from samcast.machine.ports import Channel
+from samcast.runtime.local_cluster import LocalCluster, log_path
 from samcast.wire.codec import KIND_BATCH, KIND_CONTROL
 from samcast.wire.errors import WireError
 from samcast.wire.frame import FrameDecoder, encode_frame
@@ -70,6 +71,10 @@ CASES = {
     "a control message in disguise": (
         HELLO + encode_frame(KIND_CONTROL, encode_route(0, 1) + b"\xdc\x03\x00" + SEAL[1:]),
         "client-kind",
+    ),
+    "hello again": (HELLO + HELLO, "session-order"),
+    "a kind that nobody knows": (
+        HELLO + encode_frame(77, encode_route(0, 2) + b"garbage"), "client-kind",
     ),
     "half a session": (encode_frame(KIND_SESSION, b"\x93\x01"), "session-malformed"),
     "another cluster": (encode_session(Hello(PROTOCOL, "elsewhere")), "session-cluster"),
@@ -172,3 +177,27 @@ def test_a_welcome_names_every_node(shared: LocalCluster) -> None:
         assert [peer.name for peer in welcome.peers] == ["n1", "n2", "n3"]
         with pytest.raises(WireError):
             decode_session(b"\xc1")
+
+
+def test_nonsense_that_a_node_passes_on_for_a_client_is_not_held_against_the_node(
+    shared: LocalCluster,
+) -> None:
+    batch = encode_frame(KIND_BATCH, encode_route(0, CHANNEL_BASE + Channel.DATA) + b"no batch")
+    single = encode_frame(KIND_BATCH, encode_route(0, 2) + b"no batch")
+    logs = [log_path(node) for node in shared.plan().nodes]
+    before = [log.read_text() for log in logs]
+    with connected(shared) as stranger:
+        stranger.sendall(HELLO + single + batch)
+        assert isinstance(answers(stranger)[-1], Refused)  # by its own node, which looks as well
+    with samcast.connect(shared.address) as client:
+        client.group("still").send(b"here").number(WAIT_S)
+    for log, text in zip(logs, before, strict=True):
+        assert "lost the connection" not in log.read_text().removeprefix(text)
+
+
+def test_a_refusal_by_a_stranger_is_nothing_to_write_about(shared: LocalCluster) -> None:
+    log = log_path(shared.plan().nodes[0])
+    with connected(shared) as stranger:
+        stranger.sendall(encode_session(Refused("forged", "two\nlines")))
+        assert [type(said) for said in answers(stranger)] == [Refused]
+    assert "two" not in log.read_text()

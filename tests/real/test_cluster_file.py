@@ -50,6 +50,13 @@ WRONG = [
     ("retry_ms = 50", "colour = 3", "settings.colour is no key that we know"),
     ("k_data = 2", "k_data = 2\nk_date = 2", "k_date is no key that we know"),
     ("k_data = 2", "k_data = = 2", "not TOML"),
+    ("k_data = 2", 'k_data = 2\nmulticast = "10.0.0.1:7400"', "an IPv4 group (224.0.0.0/4)"),
+    (
+        "k_data = 2",
+        'k_data = 2\nmulticast = "239.1.2.3"',
+        "multicast is '239.1.2.3'; it must be host",
+    ),
+    ("k_data = 2", "k_data = 2\ndatagram_bytes = 60001", "a number, 500 to 60000"),
     ("k_data = 2", "k_data = 2\ninsecure = 1", "insecure is 1; it must be true or false"),
 ]
 
@@ -92,3 +99,26 @@ def test_a_file_that_is_not_there_says_what_makes_one(tmp_path: Path) -> None:
 def test_a_node_that_is_not_listed_is_named(good: Path) -> None:
     with pytest.raises(ConfigError, match="it lists n1, n2, n3"):
         read_cluster_file(good).node("n9")
+
+
+def test_two_that_listen_on_one_machine_need_two_ports(good: Path) -> None:
+    plan = read_cluster_file(good)
+    text = good.read_text()
+    good.write_text(text.replace(plan.nodes[0].metrics, f"127.0.0.1:{plan.nodes[0].port}"))
+    with pytest.raises(ConfigError, match=r"metrics of n1 is \d+, and so is port of n1"):
+        read_cluster_file(good)
+    good.write_text(text.replace(plan.nodes[1].metrics, plan.nodes[0].metrics))
+    with pytest.raises(ConfigError, match=r"metrics of n2 is \d+, and so is metrics of n1"):
+        read_cluster_file(good)
+
+
+def test_datagrams_tell_their_sender_by_its_address(good: Path) -> None:
+    text = good.read_text().replace("k_data = 2", 'k_data = 2\nmulticast = "239.1.2.3:7400"')
+    good.write_text(text)
+    assert read_cluster_file(good).multicast == "239.1.2.3:7400"
+    good.write_text(text.replace('name = "n1"', 'name = "n1"\nlisten = "127.0.0.1:9"'))
+    with pytest.raises(ConfigError, match=r"node n1: listen is '127\.0\.0\.1:9'.*multicast"):
+        read_cluster_file(good)
+    good.write_text(text.replace('host = "127.0.0.1"', 'host = "localhost"', 1))
+    with pytest.raises(ConfigError, match="an IPv4 address where there is multicast"):
+        read_cluster_file(good)

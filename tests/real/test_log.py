@@ -70,3 +70,15 @@ def test_a_line_is_a_line_whatever_it_says(
     said = json.loads(line)
     assert (said["text"], said["free_bytes"]) == ('two\nlines and "quotes"', 3)
     assert said["at"].endswith("+00:00")
+
+
+def test_a_log_that_can_not_be_written_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+        def flush(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    Log("n1").say("disk-failed", "the disk failed")

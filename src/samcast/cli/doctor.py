@@ -63,7 +63,13 @@ def look_at_cluster(folder: Path, remote: str) -> list[str]:
     if all(node["state"] == "down" for node in nodes):
         return ["the cluster is stopped; `samcast up` starts it"]
     troubles = []
+    others_up = sum("epoch" in node for node in nodes) - 1
     for node in nodes:
+        if node.get("connected", {}).get("nodes", others_up) < others_up:
+            troubles.append(
+                f"{node['name']} is connected with {node['connected']['nodes']} of the {others_up}"
+                " other nodes that are up; its log says why"
+            )
         if "epoch" not in node:
             log = "" if remote else log_end(cluster.plan().node(node["name"]), 5)
             why = f"; the end of its log:\n{log}" if log else f" at {node['address']}"

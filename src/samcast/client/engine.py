@@ -55,8 +55,8 @@ def addresses_of(text: str) -> list[Address]:
         host, _, port = part.strip().rpartition(":")
         if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
             raise ConfigError(
-                f"{part.strip()!r} is no address; write host:port or unix:PATH, or several with"
-                " commas between"
+                f"{part.strip()!r} is no address; write host:port (1 to 65535) or unix:PATH, or"
+                " several with commas between"
             )
         found.append((host.strip("[]"), int(port)))
     return found
@@ -206,6 +206,11 @@ class Engine:
     def peers(self) -> list[tuple[str, str, int]]:
         """Name, host and port of each node."""
         return [(peer.name, peer.host, peer.port) for peer in self._link.peers]
+
+    @property
+    def node_names(self) -> dict[int, str]:
+        """The names of all nodes by their ids."""
+        return {peer.node: peer.name for peer in self._link.peers}
 
     async def _ask(self, make: Callable[[Link], Asker]) -> Any:
         link = self._link

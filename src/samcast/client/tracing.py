@@ -1,5 +1,6 @@
 """The way of one message through a cluster, as its nodes remember it."""
 
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,6 +12,7 @@ from samcast.errors import RefusedError, SamcastError
 from samcast.wire.session import NODE_MAX, node_of
 
 ASK_S = 5.0
+BUSY_PAUSE_S = 0.05  # others may be asking, too
 
 
 class Happened(msgspec.Struct, frozen=True):
@@ -38,6 +40,7 @@ def trace(address: str, group: str, number: int) -> Trace:
     """Ask every node of a cluster what it knows of a message."""
     with connect(address) as client:
         places = {name: f"{host}:{port}" for name, host, port in client.nodes}
+        names = client.engine.node_names
     said = {name: _ask(place, lambda engine: engine.status()) for name, place in places.items()}
     groups = [listed for status in said.values() for listed in status.get("groups", [])]
     heads = {listed["name"]: 0 for listed in groups}
@@ -51,25 +54,32 @@ def trace(address: str, group: str, number: int) -> Trace:
     group_id = next(listed["id"] for listed in groups if listed["name"] == group)
     told = [_ask(place, lambda engine: engine.trace(group_id, number)) for place in places.values()]
     silent = [name for name, node in zip(places, told, strict=True) if not node]
-    return _together(group, number, [node for node in told if node], tuple(silent))
+    return _together(group, number, [node for node in told if node], tuple(silent), names)
 
 
 def _ask(place: str, question: Callable[[Engine], Coroutine[Any, Any, bytes]]) -> dict[str, Any]:
     """What one node says; nothing if it doesn't."""
+    limit = time.monotonic() + ASK_S
     try:
         with connect(place) as client:
-            said: dict[str, Any] = msgspec.json.decode(
-                client.engine.call(question(client.engine), ASK_S)
-            )
+            while True:
+                answer = client.engine.call(question(client.engine), ASK_S)
+                said: dict[str, Any] = msgspec.json.decode(answer)
+                if "is_busy" not in said or time.monotonic() > limit:
+                    break
+                time.sleep(BUSY_PAUSE_S)
     except (SamcastError, TimeoutError):
         return {}
-    return said
+    return said if "is_busy" not in said else {}
 
 
 def _together(
-    group: str, number: int, told: list[dict[str, Any]], silent: tuple[str, ...]
+    group: str,
+    number: int,
+    told: list[dict[str, Any]],
+    silent: tuple[str, ...],
+    names: dict[int, str],
 ) -> Trace:
-    names = {node["id"]: node["name"] for node in told}
     steps = [
         (step["at_s"], node["name"], step["what"], _peer(step["peer"], node["id"], names))
         for node in told

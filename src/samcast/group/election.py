@@ -81,7 +81,7 @@ class Election:
         self._chance = chance
         self.state = State.FOLLOWING
         self.leader: NodeId | None = None
-        self._leader_epoch: Epoch = EPOCH_NONE
+        self.leader_epoch: Epoch = EPOCH_NONE
         self._round_max = server.promised[0]
         self._heard_ms = -(10**9)  # nobody was ever heard: a pre-vote is granted at once
         self._due_ms = self._jittered(server.settings.suspect_ms)
@@ -126,10 +126,10 @@ class Election:
 
     def on_sequencer_heard(self, epoch: Epoch) -> None:
         """A sequencer that we may follow is alive."""
-        if epoch < self._leader_epoch:
+        if epoch < self.leader_epoch:
             return
         self.on_epoch_seen(epoch)
-        self.leader, self._leader_epoch = epoch[1], epoch
+        self.leader, self.leader_epoch = epoch[1], epoch
         self._heard_ms = self._server.now_ms
         self._due_ms = self._jittered(self._server.settings.suspect_ms)
         self._ahead_until_ms = NEVER_MS
@@ -215,7 +215,8 @@ class Election:
         server = self._server
         if self._ahead_until_ms == NEVER_MS:
             self._ahead_until_ms = server.now_ms + server.settings.suspect_ms
-            self._due_ms = server.now_ms
+            if self.state is State.FOLLOWING:
+                self._due_ms = server.now_ms
         return server.now_ms >= self._ahead_until_ms
 
     def on_pre_vote_reply(self, sender: NodeId, reply: PreVoteReply, out: list[Effect]) -> None:
@@ -330,5 +331,5 @@ class Election:
         if log.hash_at(server.core.index) != server.core.hash:
             out.append(Warn("adopted-log-undoes-committed", f"epoch {self._epoch}"))
             return
-        self.leader, self._leader_epoch = server.node, self._epoch
+        self.leader, self.leader_epoch = server.node, self._epoch
         server.lead(self._epoch, log, promises, out)

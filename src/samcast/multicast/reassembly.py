@@ -13,6 +13,7 @@ from samcast.machine.ports import NEVER_MS, Chance
 from samcast.wire.datagram import RANGES_MAX, Lacking, Piece
 
 JUMP_MAX = 2**24  # frames between two datagrams that come; minutes of the fastest sender
+JUMPS_BELIEVED = 8  # so many in a row, and it was we who were away
 
 
 class Gathering:
@@ -75,15 +76,14 @@ class Reassembly:
         self._held = 0
         self.given_up = 0  # frames
         self.implausible = 0  # datagrams that nobody can have sent
+        self._in_a_row = 0
 
     def take(self, piece: Piece, now_ms: int) -> bytes | None:
         """A piece came: the frame, if that makes it whole."""
         if not self._next:
             self._next = piece.sequence  # What came before we listened is not ours to ask for.
-        if piece.sequence >= self._next + JUMP_MAX:
-            self.implausible += 1
+        if not self.announce(piece.sequence, now_ms):
             return None
-        self.announce(piece.sequence, now_ms)
         found = self._gathering.get(piece.sequence)
         if found is None:
             return None  # Whole already, given up, or from before we listened.
@@ -104,14 +104,21 @@ class Reassembly:
         self._keep_within_bounds()
         return None
 
-    def announce(self, sequence: int, now_ms: int) -> None:
-        """The sender has sent everything up to this frame: what didn't come is lacking."""
+    def announce(self, sequence: int, now_ms: int) -> bool:
+        """The sender has sent everything up to this frame: what didn't come is lacking. False if
+        that can't be so; but where it goes on like this, we have missed much."""
         if not self._next:
             self._next = sequence + 1
-            return
+            return True
         if sequence >= self._next + JUMP_MAX:
             self.implausible += 1
-            return
+            self._in_a_row += 1
+            if self._in_a_row < JUMPS_BELIEVED:
+                return False
+            self.given_up += len(self._gathering)
+            self._gathering.clear()
+            self._held, self._next = 0, sequence
+        self._in_a_row = 0
         first = max(self._next, sequence + 1 - self._bounds.frames_max)
         self.given_up += max(0, first - self._next) if sequence >= self._next else 0
         for lacking in range(first, sequence + 1):
@@ -119,6 +126,7 @@ class Reassembly:
             self._gathering[lacking] = Gathering(now_ms, wait_ms, self._chance.below(wait_ms + 1))
         self._next = max(self._next, sequence + 1)
         self._keep_within_bounds()
+        return True
 
     def _due(self, now_ms: int, wait_ms: int) -> int:
         return now_ms + wait_ms + self._chance.below(wait_ms + 1)

@@ -11,6 +11,7 @@ import msgspec
 from samcast.wire.datagram import Envelope, Lacking
 
 HELD_BYTES_MAX = 32 * 1024 * 1024
+FRAMES_MAX = 8192
 SOON_MS = 20
 AGAIN_PIECES_MAX = 2048  # of one question
 ASKED_MAX = 65536  # pieces of which we remember who asked
@@ -41,7 +42,9 @@ class Recent:
         self.sequence += 1
         self._frames[self.sequence] = frame
         self._held += len(frame)
-        while self._held > self._held_max and len(self._frames) > 1:
+        while len(self._frames) > 1 and (
+            self._held > self._held_max or len(self._frames) > FRAMES_MAX
+        ):
             self._held -= len(self._frames.popitem(last=False)[1])
         return datagrams
 

@@ -149,6 +149,7 @@ class _Reader:
         except ValueError as error:
             raise ConfigError(f"{self._path}: {error}") from None
         self._check_hosts(plan)
+        self._check_places(plan)
         return plan
 
     def _multicast(self, content: dict[str, Any]) -> str:
@@ -215,12 +216,35 @@ class _Reader:
         except ConfigError as error:
             raise ConfigError(f"{self._path}: settings: {error}") from None
 
+    def _check_places(self, plan: ClusterPlan) -> None:
+        """Two that listen on one machine need two ports."""
+        seen: dict[tuple[str, int], str] = {}
+        for node in plan.nodes:
+            ports = {"port": node.listens_on[1]}
+            if node.metrics:
+                ports["metrics"] = host_and_port(node.metrics)[1]
+            for key, port in ports.items():
+                before = seen.setdefault((node.host, port), f"{key} of {node.name}")
+                if before != f"{key} of {node.name}":
+                    raise ConfigError(
+                        f"{self._path}: {key} of {node.name} is {port}, and so is {before}, on"
+                        f" {node.host}; choose another"
+                    )
+
     def _check_hosts(self, plan: ClusterPlan) -> None:
         for node in plan.nodes:
             if plan.multicast and not _is_ipv4(node.host):
                 raise self._error(
                     f"node {node.name}: host", node.host, "an IPv4 address where there is multicast"
                 )
+            if plan.multicast and (
+                node.listens_on[0] not in (node.host, "0.0.0.0") or node.listens_on[1] != node.port
+            ):
+                raise self._error(
+                    f"node {node.name}: listen", node.listen,
+                    f"{node.host}:{node.port} or 0.0.0.0:{node.port} where there is multicast,"
+                    " since datagrams tell their sender by its address",
+                )  # fmt: skip
             places = [node.listens_on]
             if node.metrics:
                 places.append(host_and_port(node.metrics))

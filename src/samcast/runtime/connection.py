@@ -91,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes | memoryview] = []
         self.id = 0  # who is at the other end, once that is known
+        self.is_refused = False
         self.is_dialed = False  # we called, so it is the other end that answers with a welcome
         self.dropped = 0
         self.on_open: Callable[[Connection], None] | None = None
@@ -165,10 +166,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Hand over what was written in this turn."""
-        if self._transport is not None and self._out:
-            out, self._out = self._out, []
-            self._traffic.bytes_out += sum(map(len, out))
+        out, self._out = self._out, []
+        if self._transport is None or not out:
+            return
+        try:
             self._transport.writelines(out)
+        except RuntimeError:  # Closed while it was being made: nobody tells us of that.
+            self._transport = None
+            return
+        self._traffic.bytes_out += sum(map(len, out))
 
     def refuse(self, code: str, detail: str) -> None:
         """Say why, and close."""

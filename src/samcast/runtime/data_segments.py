@@ -4,6 +4,7 @@ A sealed segment ends with a footer, so a start reads a few bytes per payload of
 payloads. One that a crash left without is scanned once, and sealed then.
 """
 
+import errno
 import os
 from collections import OrderedDict
 from pathlib import Path
@@ -54,7 +55,12 @@ class SegmentReader:
         fd = self._open(generation)
         if fd is None:
             return None
-        image = os.pread(fd, length, offset)
+        try:
+            image = os.pread(fd, length, offset)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return None  # A sector that can't be read any more is the usual form of rot.
         found = read_record(image, generation=generation, offset=offset)
         return found[1] if found is not None else None
 

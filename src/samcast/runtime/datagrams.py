@@ -7,7 +7,9 @@ answered.
 
 import asyncio
 import contextlib
+import errno
 import hashlib
+import secrets
 import socket
 import struct
 import time
@@ -45,7 +47,8 @@ DRAIN_MAX = 256  # datagrams of one turn of the loop
 TICK_S = 0.002
 QUIET_MS = (10, 40)  # after our last frame: then we say that it was the last, each time once
 DATAGRAM_MAX = 65536
-CLOCKS_NS = 24 * 3600 * 10**9  # how much later than ours another node's clock may be
+# What a kernel or a card says that can't cut datagrams apart.
+CANT_CUT = {errno.EINVAL, errno.EIO, errno.EOPNOTSUPP, errno.EMSGSIZE, errno.ENOPROTOOPT}
 
 OnFrame = Callable[[NodeId, bytes], None]
 
@@ -65,13 +68,14 @@ class Datagrams:
         name = f"{plan.cluster} {plan.digest()}".encode()
         self._cluster = int.from_bytes(hashlib.sha256(name).digest()[:8], "little")
         self._own = node.listens_on
-        source = Source(node.id, time.time_ns())  # above all earlier lives
-        self._envelope = Envelope(self._cluster, source)
+        self.life = 1 + secrets.randbelow(2**62)
+        self._envelope = Envelope(self._cluster, Source(node.id, self.life))
         size = plan.datagram_bytes - IP_HEADERS_BYTES - DATAGRAM_HEADER_BYTES
         self._recent = Recent(self._envelope, size)
         self._chance = SystemChance()
         self._lives: dict[NodeId, int] = {}
         self._heard: dict[NodeId, Reassembly] = {}
+        self._given_up_before = 0  # in lives that are over
         self._on_frame: OnFrame = lambda node, frame: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._hearing: socket.socket | None = None
@@ -147,23 +151,27 @@ class Datagrams:
 
     def _put(self, datagrams: list[bytes], to: tuple[str, int]) -> None:
         """Many in one call where the kernel can cut them apart again (GSO)."""
-        assert self._speaking is not None
         self.sent += len(datagrams)
         for bunch in bunches(datagrams) if self._cuts else ([one] for one in datagrams):
             try:
-                if len(bunch) == 1:
-                    self._speaking.sendto(bunch[0], to)
-                else:
-                    cut = (socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("H", len(bunch[0])))
-                    self._speaking.sendmsg([b"".join(bunch)], [cut], 0, to)
-            except BlockingIOError:  # No room for it: it is asked for if it matters.
-                self._drop("datagram-unsent")
-            except OSError:
-                self._cuts = self._cuts and len(bunch) == 1  # This network's card can't.
-                self._drop("datagram-unsent")
+                self._put_bunch(bunch, to)
+            except OSError as error:  # No room for it, as a rule: it is asked for if it matters.
+                if len(bunch) > 1 and error.errno in CANT_CUT:
+                    self._cuts = False
+                    self._put(bunch, to)
+                    continue
+                self._drop("datagram-unsent", len(bunch))
 
-    def _drop(self, code: str) -> None:
-        self.dropped[code] = self.dropped.get(code, 0) + 1
+    def _put_bunch(self, bunch: list[bytes], to: tuple[str, int]) -> None:
+        assert self._speaking is not None
+        if len(bunch) == 1:
+            self._speaking.sendto(bunch[0], to)
+        else:
+            cut = (socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("H", len(bunch[0])))
+            self._speaking.sendmsg([b"".join(bunch)], [cut], 0, to)
+
+    def _drop(self, code: str, count: int = 1) -> None:
+        self.dropped[code] = self.dropped.get(code, 0) + count
 
     # what comes in
 
@@ -194,9 +202,9 @@ class Datagrams:
         if type(message) is Question:
             self._answer(message, place)
             return
-        heard = self._of(source)
-        if heard is None:
-            raise WireError("datagram-life", f"node {source.node} has no such life now")
+        if self._lives.get(source.node) != source.life:
+            raise WireError("datagram-life", f"node {source.node} has told us of another life")
+        heard = self._heard[source.node]
         if type(message) is Newest:
             heard.announce(message.sequence, self._now_ms())
         elif type(message) is Piece:
@@ -206,14 +214,13 @@ class Datagrams:
         if heard.is_lacking:
             self._plan_tick()
 
-    def _of(self, source: Source) -> Reassembly | None:
-        life = self._lives.get(source.node, -1)
-        if source.life > time.time_ns() + CLOCKS_NS:
-            return None
-        if source.life > life:
-            self._lives[source.node] = source.life
-            self._heard[source.node] = Reassembly(self._chance)
-        return self._heard[source.node] if source.life >= life else None
+    def expect(self, node: NodeId, life: int) -> None:
+        """A node has told, on a connection, which life it is in; nothing of another one counts."""
+        if self._lives.get(node) != life:
+            before = self._heard.get(node)
+            self._given_up_before += before.given_up if before is not None else 0
+            self._lives[node] = life
+            self._heard[node] = Reassembly(self._chance)
 
     def _answer(self, question: Question, place: tuple[str, int]) -> None:
         if question.life == self._envelope.source.life:
@@ -228,7 +235,8 @@ class Datagrams:
     @property
     def given_up(self) -> int:
         """Frames that nobody could bring us here; roles ask for what they need of them."""
-        return sum(heard.given_up for heard in self._heard.values())
+        now = sum(heard.given_up for heard in self._heard.values())
+        return self._given_up_before + now
 
     # now and then
 

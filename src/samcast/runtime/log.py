@@ -1,5 +1,6 @@
 """What a node says of itself while it runs: a line for people, or one JSON object for tools."""
 
+import contextlib
 import json
 import sys
 from datetime import UTC, datetime
@@ -27,4 +28,6 @@ class Log:
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
             said = {"at": at, "node": self._node, "event": event, "text": text, **facts}
             line = json.dumps(said)
-        print(line, file=sys.stderr, flush=True)
+        # Whether it can be written mustn't change what the node does: the disk may just be full.
+        with contextlib.suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.connection import Connection, Traffic
 from samcast.runtime.datagrams import Datagrams
 from samcast.wire.batch import Batch
-from samcast.wire.codec import KIND_CONTROL, decode_payload, message_parts
+from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload, message_parts
 from samcast.wire.errors import WireError
 from samcast.wire.frame import decode_frame, frame_parts
 from samcast.wire.group import (
@@ -54,6 +54,9 @@ REDIAL_S = (0.05, 0.2)  # a node that comes back is needed soon, and a call cost
 DIAL_S = 2.0
 HELLO_S = 5.0
 CLIENTS_MAX = 10_000
+SAID_TO_MAX = 1000
+REFUSED_S = 2.0  # before a node that refused us is dialed again
+SAID_MAX = 300  # characters of what a peer says, in our log
 # What a client may say to roles; anything else is not its business.
 CLIENT_TAGS = {
     kind.__struct_config__.tag
@@ -97,7 +100,9 @@ class Mesh:
         self._dialing: list[asyncio.Task[None]] = []
         self._knocked = {n.id: asyncio.Event() for n in plan.nodes if n.id < node.id}
         self._on_channel = {channel: self._nodes_on(channel) for channel in Channel}
-        self.refused: dict[str, int] = {}
+        self._refused_by: NodeId = 0
+        self._said: dict[str, str] = {}  # to whom what, last
+        self.nonsense: dict[str, int] = {}  # of others' clients, by code
 
     def _nodes_on(self, channel: Channel) -> list[NodeId]:
         wanted = {Channel.DATA: "data", Channel.COMMIT: "commit", Channel.PAYLOAD: "data"}
@@ -166,6 +171,8 @@ class Mesh:
         while True:
             was_connected = await self._dial(peer)
             wait_s = REDIAL_S[0] if was_connected else min(2 * wait_s, REDIAL_S[1])
+            if self._refused_by == peer.id:
+                wait_s, self._refused_by = REFUSED_S, 0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._knocked[peer.id].wait()
@@ -176,6 +183,7 @@ class Mesh:
         lost = asyncio.Event()
         knocking = Connection(self.traffic, self._on_frame, lambda connection: lost.set())
         knocking.on_open = self._greet
+        knocking.is_dialed = True
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(DIAL_S):
@@ -212,11 +220,13 @@ class Mesh:
         finally:
             if not connection.id:
                 connection.abort()
+        if connection.is_refused:
+            self._refused_by = peer.id
         return connection.id != 0
 
     def _greet(self, connection: Connection) -> None:
         facts, digest = self._plan.facts(), self._plan.digest()
-        hello = Hello(PROTOCOL, self._plan.cluster, self._node.id, digest, facts)
+        hello = Hello(PROTOCOL, self._plan.cluster, self._node.id, digest, facts, self._life)
         connection.write(encode_session(hello))
 
     def _on_lost(self, connection: Connection) -> None:
@@ -233,11 +243,12 @@ class Mesh:
         if isinstance(message, Hello):
             self._on_hello(connection, message)
         elif isinstance(message, Welcome) and connection.is_dialed:
-            self._add_peer(connection, message.node)
-        elif isinstance(message, Refused):
-            self.refused[message.code] = self.refused.get(message.code, 0) + 1
-            said = f"{connection.peer_name()} refused us: {message.detail}"
-            self._say("refused", said, code=message.code)
+            self._add_peer(connection, message.node, message.life)
+        elif isinstance(message, Refused) and connection.is_dialed:
+            said = f"{connection.peer_name()} refused us: {message.detail[:SAID_MAX]!r}"
+            self._say_once(connection.peer_name(), "refused", said, code=message.code[:SAID_MAX])
+            connection.is_refused = True
+            connection.close()
         elif not connection.id:
             raise WireError("session-order", "say hello first; this node doesn't know you")
         elif isinstance(message, StatusRequest | TraceRequest):
@@ -245,7 +256,15 @@ class Mesh:
         elif isinstance(message, Ping):
             connection.write(encode_session(message))
 
+    def _say_once(self, whom: str, event: str, text: str, **facts: str | int) -> None:
+        """Not again and again to one and the same, who tries again and again."""
+        if self._said.get(whom) != text and len(self._said) < SAID_TO_MAX:
+            self._said[whom] = text
+            self._say(event, text, **facts)
+
     def _on_hello(self, connection: Connection, hello: Hello) -> None:
+        if connection.id:
+            raise WireError("session-order", "hello was said already; it is said once")
         if hello.protocol != PROTOCOL:
             raise WireError(
                 "session-protocol",
@@ -273,10 +292,10 @@ class Mesh:
         if hello.digest != self._plan.digest():
             mine, theirs = dict(self._plan.facts()), dict(hello.settings)
             keys = sorted({k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k)})
-            raise WireError(
-                "session-config",
-                f"our cluster files differ in {', '.join(keys)}; give all nodes the same file",
-            )
+            differ = f"our cluster files differ in {', '.join(keys)}; give all nodes the same file"
+            said = f"node {hello.node} was refused: {differ[:SAID_MAX]!r}"
+            self._say_once(f"node {hello.node}", "refused-node", said, node=hello.node)
+            raise WireError("session-config", differ)
         if hello.node not in [n.id for n in self._plan.nodes] or hello.node == self._node.id:
             raise WireError("session-node", f"node {hello.node} is not another one of our file")
         knocked = self._knocked.get(hello.node)
@@ -284,10 +303,16 @@ class Mesh:
             knocked.set()
             connection.close()
             return
-        self._add_peer(connection, hello.node)
+        self._add_peer(connection, hello.node, hello.life)
         self._welcome(connection)
 
-    def _add_peer(self, connection: Connection, node: NodeId) -> None:
+    @property
+    def _life(self) -> int:
+        return self.datagrams.life if self.datagrams is not None else 0
+
+    def _add_peer(self, connection: Connection, node: NodeId, life: int) -> None:
+        if self.datagrams is not None:
+            self.datagrams.expect(node, life)
         old = self._peers.get(node)
         connection.id = node
         connection.trust()
@@ -300,8 +325,9 @@ class Mesh:
         connection.trust()
         peers = tuple(Peer(n.id, n.name, n.host, n.port) for n in self._plan.nodes)
         welcome = Welcome(
-            connection.id, self._node.id, self._plan.cluster, self._configuration(), peers
-        )
+            connection.id, self._node.id, self._plan.cluster, self._configuration(), peers,
+            self._life,
+        )  # fmt: skip
         connection.write(encode_session(welcome))
 
     # routing what comes in
@@ -319,16 +345,28 @@ class Mesh:
         if node_of(source) != connection.id:
             raise WireError("route-source", f"node {connection.id} speaks for {source}")
         if target >= CHANNEL_BASE or target == self._node.id:
-            self._deliver(source, decode_payload(kind, payload, ROUTE_BYTES))
+            self._deliver_from_node(source, kind, payload)
         else:
             client = self._clients.get(target)
             if client is not None:
                 client.write(*frame_parts(kind, payload))
 
+    def _deliver_from_node(self, source: NodeId, kind: int, payload: bytes) -> None:
+        """What a node passes on for its client it hasn't looked at: nonsense isn't that node's."""
+        try:
+            message = decode_payload(kind, payload, ROUTE_BYTES)
+        except WireError as error:
+            if source <= NODE_MAX:
+                raise
+            self.nonsense[error.code] = self.nonsense.get(error.code, 0) + 1
+            return
+        self._deliver(source, message)
+
     def _on_client_frame(
         self, connection: Connection, kind: int, target: int, payload: bytes
     ) -> None:
-        if kind == KIND_CONTROL and not _is_for_clients(payload):
+        is_known = kind == KIND_BATCH or (kind == KIND_CONTROL and _is_for_clients(payload))
+        if not is_known:
             raise WireError("client-kind", "that is not for clients to say")
         if target == self._node.id:
             self._deliver(connection.id, decode_payload(kind, payload, ROUTE_BYTES))
@@ -377,7 +415,7 @@ class Mesh:
         if node_of(source) != node or target < CHANNEL_BASE:
             raise WireError("route-source", f"node {node} speaks for {source} to {target}")
         if target - CHANNEL_BASE in CHANNELS and self._is_on(Channel(target - CHANNEL_BASE)):
-            self._deliver(source, decode_payload(kind, payload, ROUTE_BYTES))
+            self._deliver_from_node(source, kind, payload)
 
     def flush(self) -> None:
         """Have what was sent leave now."""

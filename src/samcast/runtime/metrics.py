@@ -79,7 +79,8 @@ class Metrics(Collector):
         warnings = CounterMetricFamily(
             "samcast_warnings", "Mistakes of others, and losses.", labels=["code"]
         )
-        for code, count in host.warnings.items():
+        nonsense = telling.mesh.nonsense if telling.mesh is not None else {}
+        for code, count in {**host.warnings, **nonsense}.items():
             warnings.add_metric([code], count)
         yield warnings
 

@@ -1,7 +1,6 @@
 """The page where Prometheus fetches a node's numbers: just enough of HTTP for `GET /metrics`."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 from samcast.errors import ConfigError
@@ -42,13 +41,14 @@ class MetricsPage:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._asking += 1
         try:
-            with contextlib.suppress(OSError):  # also a time-out: whoever asked is gone
-                async with asyncio.timeout(REQUEST_S):
-                    writer.write(await self._answer(reader))
-                    await writer.drain()
+            async with asyncio.timeout(REQUEST_S):
+                writer.write(await self._answer(reader))
+                await writer.drain()
+            writer.close()
+        except OSError:  # also a time-out: whoever asked is gone, or doesn't read
+            writer.transport.abort()
         finally:
             self._asking -= 1
-            writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         if self._asking > ASKING_MAX:

@@ -1,6 +1,7 @@
 """A node: one process with one event loop, its disks, its connections, and any set of roles."""
 
 import asyncio
+import contextlib
 import os
 import resource
 import shutil
@@ -49,7 +50,7 @@ from samcast.runtime.scrub import Scrub
 from samcast.runtime.telling import Telling
 from samcast.runtime.trail import Trail
 from samcast.wire.group import Repair
-from samcast.wire.order import Configuration
+from samcast.wire.order import EPOCH_NONE, Configuration, Epoch
 from samcast.wire.records import SuperRecord
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Node:
         self._stopped = asyncio.Event()
         self._exit_code = 0
         self._is_full = False
-        self._leading: tuple[int | None, int] = (None, 0)
+        self._leading: Epoch = EPOCH_NONE
         self._unchecked_bytes = 0
 
     # life
@@ -106,6 +107,8 @@ class Node:
         settle()
         await self._mesh.start()
         assert self._data is not None
+        host, port = self._node.listens_on
+        self._say("listening", f"{self._node.name} listens on {host}:{port}", port=port)
         page = self._metrics_page()
         if page is not None:
             await page.start()
@@ -234,7 +237,8 @@ class Node:
         if isinstance(error, DiskError | OSError):
             self._say("disk-failed", f"{error}; this node stops")
             os._exit(EXIT_DISK)
-        traceback.print_exception(error)
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exception(error)
         self._say("bug", "this is a bug of Samcast; the node stops, and starts again from its disk")
         os._exit(EXIT_BUG)
 
@@ -251,12 +255,13 @@ class Node:
             await asyncio.sleep(LOOK_S)
 
     def _see_who_leads(self) -> None:
-        server = self._commit_server
-        if server is None or (server.election.leader, server.core.epoch[0]) == self._leading:
+        election = self._commit_server.election if self._commit_server is not None else None
+        if election is None or election.leader_epoch == self._leading:
             return
-        self._leading = leader, epoch = server.election.leader, server.core.epoch[0]
-        name = next((n.name for n in self._plan.nodes if n.id == leader), "nobody yet")
-        self._say("leader", f"{name} numbers messages, epoch {epoch}", leader=name, epoch=epoch)
+        self._leading = epoch = election.leader_epoch
+        name = next((n.name for n in self._plan.nodes if n.id == epoch[1]), "nobody")
+        text = f"{name} numbers messages, epoch {epoch[0]}"
+        self._say("leader", text, leader=name, epoch=epoch[0])
 
     def _check_room(self) -> None:
         """A full disk takes no payloads, but goes on voting from what is reserved."""

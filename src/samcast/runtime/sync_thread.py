@@ -43,6 +43,7 @@ class SyncThread:
         self._under_way = 0  # jobs that the thread has
         self._inline: list[Job] = []  # jobs that the loop will do
         self._inline_from = 0.0
+        self._has_failed = False
         self.syncs = 0
         self.sync_s = Histogram()
         self._thread.start()
@@ -51,6 +52,8 @@ class SyncThread:
         self, token: int, chunks: Sequence[Chunk], before: Callable[[], None] | None = None
     ) -> None:
         """Have this written; `on_synced` is called in the loop with the highest token done."""
+        if self._has_failed:
+            return  # Nothing that comes after a failure may ever count as stored.
         job = (token, chunks, before)
         if self._inline:
             self._inline.append(job)
@@ -75,6 +78,7 @@ class SyncThread:
         try:
             self._write(jobs)
         except OSError as error:
+            self._has_failed = True
             self._on_failed(error)
             return
         now = time.monotonic()
@@ -102,6 +106,7 @@ class SyncThread:
             try:
                 self._write(jobs)
             except OSError as error:
+                self._has_failed = True
                 self._tell(self._on_failed, error)
                 return
             self._tell(self._on_done, len(jobs), jobs[-1][0])

@@ -16,6 +16,8 @@ from samcast.runtime.scrub import Scrub
 from samcast.runtime.trail import Trail, find_entry
 from samcast.wire.session import StatusRequest, TraceRequest
 
+TRACE_PAUSE_S = 0.2  # between two traces, which look through all that is remembered
+STATUS_PAUSE_S = 0.005
 NO_KEY: BatchKey = (0, b"", 0, 0, 0)
 
 
@@ -28,16 +30,27 @@ class Telling:
         self.host = host
         self.trail = trail
         self.started_at = time.monotonic()
+        self._trace_from = 0.0
+        self._status_from = 0.0
+        self._status = b""
         self.mesh: Mesh | None = None
         self.commit: CommitServer | None = None
         self.data: DataServer | None = None
         self.scrub: Scrub | None = None
 
     def answer(self, question: StatusRequest | TraceRequest) -> bytes:
-        """As JSON."""
+        """As JSON; whoever asks all the time gets no more than the node can spare."""
+        now = time.monotonic()
         if isinstance(question, TraceRequest):
-            return msgspec.json.encode(self.trace(question.group, question.number))
-        return msgspec.json.encode(self.status())
+            if now < self._trace_from:
+                return msgspec.json.encode({"name": self.node.name, "is_busy": True})
+            said = msgspec.json.encode(self.trace(question.group, question.number))
+            self._trace_from = time.monotonic() + TRACE_PAUSE_S
+            return said
+        if now >= self._status_from:
+            self._status = msgspec.json.encode(self.status())
+            self._status_from = now + STATUS_PAUSE_S
+        return self._status
 
     def status(self) -> dict[str, Any]:
         """How this node is."""
@@ -88,13 +101,19 @@ def _of_commit(commit: CommitServer) -> dict[str, Any]:
         "epoch": commit.core.epoch[0],
         "leader": commit.election.leader,
         "index": commit.core.index,
-        "state": "learner" if commit.is_learner else commit.election.state.value,
+        "state": _state_of(commit),
         "groups": [
             {"name": rows.name, "id": group, "head": rows.head}
             for group, rows in commit.core.groups.items()
             if group and not rows.is_removed
         ],
     }
+
+
+def _state_of(commit: CommitServer) -> str:
+    if commit.sequencer is not None:
+        return "sequencing"
+    return "learner" if commit.is_learner else commit.election.state.value
 
 
 def _of_data(data: DataServer) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from samcast.wire.order import DecisionEntry, RunEntry
 
 WEIGHT_MAX = 200_000  # runs that records name; a few dozen megabytes at most
 ARRIVED_MAX = 10_000  # payloads whose confirmation is waited for, to say how long it took
+ENTRIES_MAX = 50_000  # of the order that are looked through
 NOBODY = 0
 
 
@@ -170,7 +171,7 @@ class Trail:
 def find_entry(log: OrderLog, group: int, number: int) -> tuple[int, int] | None:
     """Index of the entry that numbered a message, and the first number of its run or transaction;
     None if it isn't kept any more. The newest are looked at first."""
-    for index in range(log.length, log.base, -1):
+    for index in range(log.length, max(log.base, log.length - ENTRIES_MAX), -1):
         entry = log.entry(index)
         if type(entry) is RunEntry and entry.group == group:
             if entry.number_first <= number < entry.number_first + entry.count:

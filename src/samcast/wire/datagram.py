@@ -7,7 +7,7 @@ that loses them.
          5     1  kind     0: a piece, 1: a question for pieces, 2: the newest sequence
          6     2  node     whose it is
          8     8  cluster  so that another cluster on the same address is told apart
-        16     8  life     of the node, above all its earlier ones: its sequence begins again
+        16     8  life     of the node, drawn at its start: its sequence begins again
         24     8  sequence of the frame, from 1 on; 0 in a question
         32     2  index    of the piece
         34     2  count    of the frame's pieces

@@ -43,6 +43,7 @@ class Hello(Record, frozen=True, array_like=True, tag=1):
     node: Natural = 0
     digest: str = ""  # of the cluster's configuration file; nodes must agree
     settings: tuple[tuple[str, str], ...] = ()  # so that a mismatch can be named
+    life: Natural = 0  # of the node's datagrams, where there is multicast
 
 
 class Welcome(Record, frozen=True, array_like=True, tag=2):
@@ -53,6 +54,7 @@ class Welcome(Record, frozen=True, array_like=True, tag=2):
     cluster: str
     configuration: Configuration
     peers: tuple[Peer, ...]
+    life: Natural = 0  # as in `Hello`
 
 
 class Refused(Record, frozen=True, array_like=True, tag=3):
