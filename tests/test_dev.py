@@ -5,12 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
-import samcast
 from tools import dev
 
 DEV = Path(dev.__file__).resolve().parent.parent / "dev"
@@ -208,8 +206,3 @@ def test_the_script_passes_arguments_and_exit_codes_on(tmp_path: Path) -> None:
     )
     assert result.returncode == 7
     assert result.stdout.endswith("tools/dev.py test -k a b\n")
-
-
-def test_the_version_is_the_same_wherever_it_is_said() -> None:
-    project = tomllib.loads((dev.ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == samcast.__version__

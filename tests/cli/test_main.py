@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 import samcast
 from samcast.cli import main
+from samcast.cli.patience import TEXT, patience
 from samcast.errors import ConfigError, SamcastError
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -57,3 +59,14 @@ def test_a_config_error_can_be_caught_as_ours_or_as_a_value_error() -> None:
 def test_the_simulator_is_not_loaded_before_it_is_asked_for() -> None:
     program = "import sys, samcast.cli.main; sys.exit('samcast.sim' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_whoever_waits_for_long_hears_why_and_nobody_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with patience(30):
+        pass
+    assert capsys.readouterr().err == ""
+    with patience(0.01):
+        threading.Event().wait(0.5)
+    assert capsys.readouterr().err == TEXT + "\n"

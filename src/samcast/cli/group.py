@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from samcast.cli.patience import patience
 from samcast.cli.where import CLUSTER, DIR, address_of
 
 app = typer.Typer(help="Make and list groups.", no_args_is_help=True)
@@ -16,7 +17,7 @@ def create(name: str, cluster: CLUSTER = "", folder: DIR = Path(".samcast")) -> 
     """Make a group; nothing happens if it is there."""
     from samcast.client.blocking import connect
 
-    with connect(address_of(cluster, folder)) as client:
+    with connect(address_of(cluster, folder)) as client, patience():
         typer.echo(f"{name} has id {client.group(name).id}")
 
 

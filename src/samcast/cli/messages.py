@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from samcast.cli.patience import patience
 from samcast.cli.where import CLUSTER, DIR, address_of
 from samcast.errors import SamcastError
 
@@ -20,14 +21,16 @@ def send(
     from samcast.client.blocking import NamedSender, connect
 
     with connect(address_of(cluster, folder)) as client:
-        target = client.group(group)
-        sender = target.sender(name) if name else target
+        with patience():
+            target = client.group(group)
+            sender = target.sender(name) if name else target
         before = sender.sent_before if isinstance(sender, NamedSender) else 0
         place = 0
         for place, line in enumerate(sys.stdin.buffer, 1):
             if place > before:
                 sender.send(line.removesuffix(b"\n"))
-        sender.flush()
+        with patience():
+            sender.flush()
     if sys.stderr.isatty():
         known = f", {min(before, place)} were in already" if before else ""
         typer.echo(f"{max(0, place - before)} confirmed{known}", err=True)
@@ -56,10 +59,11 @@ def read(
                 raise SamcastError(f"there is no node {node!r}; there are {', '.join(places)}")
             client.close()
             client = connect(places[node])
-        source = client.group(group, create=follow)
         left = count
-        if left is None and not follow:
-            left = max(0, source.head() - start + 1)
+        with patience():
+            source = client.group(group, create=follow)
+            if left is None and not follow:
+                left = max(0, source.head() - start + 1)
         write = sys.stdout.buffer.write
         for message in source.read(start, count=left, timeout=timeout):
             write(message.body + b"\n" if raw else b"%d\t%s\n" % (message.number, message.body))
