@@ -54,6 +54,34 @@ def test_the_usual_log_is_for_people(cluster: LocalCluster) -> None:
     await_line(cluster, " numbers messages, epoch ")
 
 
+def test_a_node_with_another_file_is_refused_and_that_is_said_once(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    cluster.kill("n3")
+    other = cluster.folder / "other.toml"
+    other.write_text(
+        (cluster.folder / "cluster.toml").read_text().replace("k_data = 2", "k_data = 1")
+    )
+    with subprocess.Popen(
+        [*command(cluster)[:5], str(other), "--name", "n3"], stderr=subprocess.PIPE, text=True
+    ) as node:
+        await_line(cluster, "node 3 was refused")
+        pause(3)  # for two tries more
+        troubles = subprocess.run(
+            [sys.executable, "-m", "samcast.cli.main", "doctor", "--dir", str(cluster.folder)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(20) == 0
+        assert node.stderr is not None
+        said = node.stderr.read()
+    assert said.count("refused us") == 2  # by n1 and by n2
+    assert "differ in k_data" in said
+    assert log_path(cluster.plan().node("n1")).read_text().count("node 3 was refused") == 1
+    assert troubles.returncode == 1
+    assert "n3 is connected with 0 of the 2 other nodes" in troubles.stdout
+
+
 def test_another_form_is_refused(cluster: LocalCluster) -> None:
     failed = subprocess.run(
         command(cluster, "--log", "xml"), capture_output=True, text=True, check=False

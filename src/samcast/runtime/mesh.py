@@ -100,7 +100,7 @@ class Mesh:
         self._dialing: list[asyncio.Task[None]] = []
         self._knocked = {n.id: asyncio.Event() for n in plan.nodes if n.id < node.id}
         self._on_channel = {channel: self._nodes_on(channel) for channel in Channel}
-        self._refused_by: NodeId = 0
+        self._refused_by: dict[NodeId, None] = {}
         self._said: dict[str, str] = {}  # to whom what, last
         self.nonsense: dict[str, int] = {}  # of others' clients, by code
 
@@ -171,8 +171,9 @@ class Mesh:
         while True:
             was_connected = await self._dial(peer)
             wait_s = REDIAL_S[0] if was_connected else min(2 * wait_s, REDIAL_S[1])
-            if self._refused_by == peer.id:
-                wait_s, self._refused_by = REFUSED_S, 0
+            if peer.id in self._refused_by:
+                del self._refused_by[peer.id]
+                wait_s = REFUSED_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._knocked[peer.id].wait()
@@ -221,7 +222,7 @@ class Mesh:
             if not connection.id:
                 connection.abort()
         if connection.is_refused:
-            self._refused_by = peer.id
+            self._refused_by[peer.id] = None
         return connection.id != 0
 
     def _greet(self, connection: Connection) -> None:
