@@ -151,9 +151,9 @@ def multicast(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     os.chdir(ROOT)
     namespace = ("--user", "--map-root-user", "--net", "--")
-    module = ("-m", "tests.real.in_namespace", "rates")
+    module = ("-m", "tests.real.in_namespace")
     become(Path(shutil.which("unshare") or "/usr/bin/unshare"), *namespace, str(VENV_PYTHON),
-           *module, *arguments)  # fmt: skip
+           *module, *(arguments or ["rates"]))  # fmt: skip
 
 
 def samcast(arguments: Sequence[str]) -> NoReturn:
@@ -174,7 +174,9 @@ CHORES = {
     "sim": Chore("run simulated clusters under faults; arguments go to samcast.sim", sim),
     "mutants": Chore("break the safety rules one by one; the simulator must notice", mutants),
     "costs": Chore("measure what a run costs each role, and how that grows", costs),
-    "multicast": Chore("rates on multicast at several losses, in a network namespace", multicast),
+    "multicast": Chore(
+        "rates at several losses, or `bench ...`, in a network namespace", multicast
+    ),
     "faults": Chore("faults on real processes, 20 s each; arguments go to pytest", faults),
     "bench": Chore("measure a fresh cluster of three nodes on this machine", bench),
     "peers": Chore("the same work on RabbitMQ, NATS, Redis and PySyncObj", peers),

@@ -4,6 +4,7 @@
 
 import dataclasses
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -29,7 +30,7 @@ GROUP = "239.77.1.2:7477"
 
 def multicast_cluster(folder: Path, loss: float = 0.0) -> LocalCluster:
     cluster = LocalCluster(folder / "cluster")
-    write_cluster_file(dataclasses.replace(cluster.make(3), multicast=GROUP))
+    cluster.make(3, multicast=GROUP)
     for name in NODES:
         cluster.launchers[name] = launcher(loss)
     return cluster
@@ -171,6 +172,9 @@ def main() -> None:
     for command in (["link", "set", "lo", "up"], ["link", "set", "lo", "multicast", "on"],
                     ["route", "add", "224.0.0.0/4", "dev", "lo"]):  # fmt: skip
         subprocess.run(["ip", *command], check=True)
+    if sys.argv[1] == "bench":
+        command = ["samcast", "bench", "--multicast", GROUP, *sys.argv[2:]]
+        os.execv(Path(sys.executable).with_name("samcast"), command)
     if sys.argv[1] == "rates":
         with tempfile.TemporaryDirectory(dir=".") as folder:
             rates(Path(folder))

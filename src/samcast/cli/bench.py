@@ -23,6 +23,8 @@ def run(
     against: Annotated[str, typer.Option(help="Compare with these, such as"
                                          " rabbitmq,nats,redis,pysyncobj, in the same run.")] = "",
     rounds: Annotated[int, typer.Option(help="Rounds of a comparison.", min=1)] = 3,
+    multicast: Annotated[str, typer.Option(help="With nodes that speak to this group:port; the"
+                                           " network must have multicast.")] = "",
     is_growth: Annotated[bool, typer.Option("--growth", help="What grows with what is stored, and"
                                          f" what doesn't: {', '.join(GROWTH)}.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -47,7 +49,7 @@ def run(
     cluster = LocalCluster(place / "cluster")
     results: dict[str, Any] = {}
     try:
-        cluster.make(3)
+        cluster.make(3, multicast=multicast)
         cluster.start_all()
         cluster.await_ready()
         measuring = Measuring(cluster, scale)

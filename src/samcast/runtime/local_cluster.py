@@ -54,7 +54,9 @@ class LocalCluster:
         """Whether there is a cluster here, running or not."""
         return (self.folder / FILE).exists()
 
-    def make(self, nodes: int = 3, settings: GroupSettings | None = None) -> ClusterPlan:
+    def make(
+        self, nodes: int = 3, settings: GroupSettings | None = None, multicast: str = ""
+    ) -> ClusterPlan:
         """Lay out a new cluster: its file, and a formatted disk for every node."""
         if not 1 <= nodes <= 7:
             raise ConfigError(f"{nodes} nodes; a cluster on one machine has 1 to 7")
@@ -82,6 +84,7 @@ class LocalCluster:
                 for i in range(1, nodes + 1)
             ),
             settings=settings or GroupSettings(),
+            multicast=multicast,
         )
         for node in plan.nodes:
             format_folder(node.folder, node.id, node.uuid)
