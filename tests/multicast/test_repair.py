@@ -170,14 +170,15 @@ def test_pauses_between_questions_double() -> None:
         assert least <= pause <= 2 * least
 
 
-def test_a_repair_that_is_heard_puts_a_question_off() -> None:
+def test_a_piece_that_comes_puts_the_question_for_the_rest_off() -> None:
     receiver = Reassembly(Draws(1))
+    first, second, _ = Envelope(CLUSTER, US).cut(1, b"x" * 140, SIZE)
     receiver.announce(0, 0)
-    receiver.announce(1, 0)
+    assert receiver.take(piece_of(first), 0) is None
     due_ms = receiver.due_ms()
-    receiver.heard_repair(1, due_ms)
-    assert receiver.due_ms() > due_ms
-    receiver.heard_repair(99, due_ms)  # of something else
+    assert receiver.take(piece_of(second), due_ms - 1) is None
+    assert receiver.due_ms() == due_ms + due_ms - 1
+    assert receiver.questions(due_ms) == []
 
 
 def test_memory_is_bounded_by_what_came_and_by_frames() -> None:

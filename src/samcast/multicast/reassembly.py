@@ -140,12 +140,6 @@ class Reassembly:
         self._held -= self._gathering.pop(sequence).held
         self.given_up += 1
 
-    def heard_repair(self, sequence: int, now_ms: int) -> None:
-        """Somebody else's question is being answered: ours can wait."""
-        found = self._gathering.get(sequence)
-        if found is not None:
-            found.due_ms = max(found.due_ms, self._due(now_ms, found.wait_ms))
-
     @property
     def is_lacking(self) -> bool:
         """Whether there is anything to ask for, now or later."""

@@ -20,7 +20,7 @@ from samcast.wire.batch import Batch
 from samcast.wire.group import Answers, Commit, CommitAck, CommitSubmit, Control, DataReport
 from samcast.wire.order import DecisionEntry, RunEntry
 
-WEIGHT_MAX = 200_000  # runs that records name; a few dozen megabytes at most
+WEIGHT_MAX = 50_000  # records, and runs that they name; some ten megabytes
 ARRIVED_MAX = 10_000  # payloads whose confirmation is waited for, to say how long it took
 ENTRIES_MAX = 50_000  # of the order that are looked through
 NOBODY = 0
