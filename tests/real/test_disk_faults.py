@@ -333,7 +333,7 @@ def test_32_when_all_disks_are_full_nodes_go_on_voting_until_there_is_room(disks
         first = sequencer_of(cluster)
         cluster.kill(first)
         assert sequencer_of(cluster) != first  # They vote from the room that is reserved for it.
-        cluster.start(first)
+        restart(cluster, first)
         for name in NODES:
             disks.set(name)
         await_full(cluster, NODES, wanted=False)
