@@ -18,11 +18,9 @@ from samcast.wire.batch import (
     COUNTER_END_MAX,
     Batch,
     Message,
-    columns_from_cells,
     columns_from_messages,
     decode_batch,
     encode_batch,
-    identify,
     make_batch,
     messages_of,
     restamp,
@@ -500,13 +498,3 @@ def test_without_pyarrow_the_error_says_what_to_install() -> None:
         "except ImportError as error: print(error)",
     )
     assert "install samcast[arrow]" in out
-
-
-def test_a_stored_batch_is_known_without_a_look_at_its_columns() -> None:
-    made = make_batch(
-        group=3, sender=b"s" * 16, incarnation=2, counter_first=7, count=2, birth=5,
-        confirmed_below=1, seen=4, sent_ms=9, configuration=1, stage=6,
-        columns=columns_from_cells([b"one", b"two"]),
-    )  # fmt: skip
-    key = (3, b"s" * 16, 2, 7, 6)
-    assert identify(encode_batch(made)) == (key, 2, 5, made.digest)
