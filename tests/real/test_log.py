@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ def test_the_usual_log_is_for_people(cluster: LocalCluster) -> None:
     cluster.kill("n2")
     await_line(cluster, "samcast: lost the connection with n2\n")
     await_line(cluster, " numbers messages, epoch ")
+    for line in log_path(cluster.plan().node("n1")).read_text().splitlines():
+        assert datetime.fromisoformat(line.split()[0]).tzinfo is UTC
 
 
 def test_a_node_with_another_file_is_refused_and_that_is_said_once(

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.group.build import batch
 from tests.real.striking import NODES, pause
 
 EPOCH = (1, 1, 1)
+DAY = timedelta(days=1)
 
 
 def await_connections(cluster: LocalCluster) -> None:
@@ -87,6 +89,7 @@ def test_the_command_shows_it_and_says_what_is_not_there(cluster: LocalCluster) 
         assert said in shown.stdout
     told = subprocess.run([*command, "traced", "2", "--json"], capture_output=True, check=True)
     assert json.loads(told.stdout)["number_first"] == 1
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(json.loads(told.stdout)["began"])) < DAY
     for arguments, complaint in (
         (["traced", "4"], "its newest is 3"), (["traced", "0"], "has no message 0"),
         (["other", "1"], "there is no group 'other'"),
@@ -122,8 +125,8 @@ def submit(first: int, count: int) -> CommitSubmit:
     return CommitSubmit(1, EPOCH, first, entries, 0, HASH_NONE)
 
 
-def ack(index: int) -> CommitAck:
-    return CommitAck(1, EPOCH, 7, index, False, 0, HASH_NONE)
+def ack(index: int, epoch: tuple[int, int, int] = EPOCH) -> CommitAck:
+    return CommitAck(1, epoch, 7, index, False, 0, HASH_NONE)
 
 
 def key(counter: int) -> tuple[int, bytes, int, int, int]:
@@ -149,6 +152,20 @@ def test_up_to_an_index_tells_only_of_what_was_ordered_before() -> None:
         ("committed", 0),
     ]
     assert whats(trail, 1, 8) == []
+
+
+def test_each_epoch_is_an_attempt_of_its_own() -> None:
+    trail = Trail()
+    trail.heard(1, submit(5, 3))
+    trail.heard(2, ack(7))
+    trail.heard(2, ack(7, (2, 3, 1)))
+    trail.heard(2, ack(8, (2, 3, 1)))
+    marks = trail.about(key(1), 6)
+    assert [(mark.what, mark.epoch) for mark in marks] == [
+        ("order received", 1),
+        ("acknowledgement heard", 1),
+        ("acknowledgement heard", 2),
+    ]
 
 
 def test_a_payload_is_followed_from_its_arrival_to_a_reader() -> None:

@@ -84,14 +84,16 @@ def watch(cluster: "LocalCluster", *, is_plain: bool) -> None:
 
 def down(folder: DIR = Path(".samcast")) -> None:
     """Stop the cluster of this folder; its data stays."""
-    from samcast.runtime.local_cluster import LocalCluster, can_connect
+    from samcast.runtime.local_cluster import LocalCluster
 
     cluster = LocalCluster(folder)
     if not cluster.exists:
         raise SamcastError(f"there is no cluster in {folder}")
     cluster.stop_all()
-    left = [f"{p.plan.name} at {p.plan.host}:{p.plan.port}" for p in cluster.processes()
-            if can_connect(*p.plan.listens_on)]  # fmt: skip
+    name = cluster.plan().cluster
+    places = {n.name: f"{n.host}:{n.port}" for n in cluster.plan().nodes}
+    left = [f"{node} at {place}" for node, place in places.items()
+            if _node(node, place).get("cluster") == name]  # fmt: skip
     if left:
         raise SamcastError(
             f"these were not started from {folder} and still answer: {', '.join(left)}; stop them"
@@ -139,7 +141,7 @@ def _node(name: str, address: str) -> dict[str, Any]:
 
 def status(
     folder: DIR = Path(".samcast"),
-    cluster: CLUSTER = "",
+    cluster: CLUSTER = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """How a cluster is. Exit code 1 if no node answers."""
@@ -162,4 +164,10 @@ def status(
             str(node.get("epoch", "-")), str(node.get("index", "-")),
         )  # fmt: skip
     Console().print(table)
+    if not any(node["sequencing"] for node in said["nodes"]):
+        up = sum(node["state"] != "down" for node in said["nodes"])
+        typer.echo(
+            f"nobody leads: {up} of {len(said['nodes'])} nodes answer; nothing is confirmed until"
+            " enough are up and have agreed on one (`samcast doctor` says more)"
+        )
     raise typer.Exit(int(is_down))

@@ -16,7 +16,7 @@ ROOM_BYTES = 1024**3
 SYNC_MS = 20.0
 
 
-def run(folder: DIR = Path(".samcast"), cluster: CLUSTER = "") -> None:
+def run(folder: DIR = Path(".samcast"), cluster: CLUSTER = None) -> None:
     """Look for trouble: disk, room, nodes that don't answer. Exit code 1 if there is any."""
     remote = remote_of(cluster, folder)
     disk = [] if remote else look_at_disk(folder)

@@ -13,7 +13,7 @@ app = typer.Typer(help="Make and list groups.", no_args_is_help=True)
 
 
 @app.command("create")
-def create(name: str, cluster: CLUSTER = "", folder: DIR = Path(".samcast")) -> None:
+def create(name: str, cluster: CLUSTER = None, folder: DIR = Path(".samcast")) -> None:
     """Make a group; nothing happens if it is there."""
     from samcast.client.blocking import connect
 
@@ -23,7 +23,7 @@ def create(name: str, cluster: CLUSTER = "", folder: DIR = Path(".samcast")) -> 
 
 @app.command("list")
 def show(
-    cluster: CLUSTER = "",
+    cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON list.")] = False,
 ) -> None:

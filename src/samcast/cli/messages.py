@@ -13,7 +13,7 @@ from samcast.errors import SamcastError
 
 def send(
     group: Annotated[str, typer.Argument(help="Made if it isn't there.")],
-    cluster: CLUSTER = "",
+    cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
     name: Annotated[str, typer.Option(help="Send under a name; skips what is already in.")] = "",
 ) -> None:
@@ -44,7 +44,7 @@ def read(
     timeout: Annotated[float | None, typer.Option(help="Stop after so many idle s.")] = None,
     raw: Annotated[bool, typer.Option(help="Bodies only.")] = False,
     node: Annotated[str, typer.Option(help="Read from this node.")] = "",
-    cluster: CLUSTER = "",
+    cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
 ) -> None:
     """Print messages as `number<TAB>body`; without --follow or --count, up to the newest. With

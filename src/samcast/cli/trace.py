@@ -27,7 +27,7 @@ TEXTS = {
 def run(
     group: str,
     number: Annotated[int, typer.Argument(help="Of the message.")],
-    cluster: CLUSTER = "",
+    cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -50,10 +50,16 @@ def run(
     from rich.table import Table
     from rich.text import Text
 
+    remarks = [f"began {found.began}"]
+    if found.silent:
+        remarks.append(f"no answer from {', '.join(found.silent)}")
+    epochs = {step.epoch for step in found.steps if step.epoch}
+    if len(epochs) > 1:
+        remarks.append("it was ordered again after an election: each epoch is one attempt")
     together = f", with {found.count - 1} others" if found.count > 1 else ""
     table = Table(
         title=f"{group} {number}{together}, entry {found.index or '(not kept)'} of the order",
-        caption=f"no answer from {', '.join(found.silent)}" if found.silent else None,
+        caption="; ".join(remarks),
     )
     table.add_column("ms", justify="right")
     table.add_column("node")
@@ -66,5 +72,7 @@ def run(
             continue  # what a node tells itself
         at = min(WIDTH - 1, round((WIDTH - 1) * step.at_ms / whole_ms))
         text = TEXTS.get(step.what, step.what).format(step.peer)
+        if step.epoch and len(epochs) > 1:
+            text += f" (epoch {step.epoch})"
         table.add_row(f"{step.at_ms:.2f}", step.node, text, Text("·" * at + "●"))
     Console().print(table)

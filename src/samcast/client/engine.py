@@ -21,6 +21,7 @@ from samcast.errors import (
     ConfigError,
     NotConnectedError,
     RefusedError,
+    SamcastError,
     WaitTimeoutError,
 )
 from samcast.group.asking import Answered, Asker, HeadAsker, Proposer
@@ -151,7 +152,9 @@ class Engine:
         future = self.start(work)
         try:
             return future.result(timeout_s)
-        except TimeoutError:
+        except SamcastError as error:
+            raise error.with_traceback(None) from None  # how the loop got there helps no user
+        except BaseException:  # Also Ctrl-C: nobody waits for it any more.
             future.cancel()
             raise
 

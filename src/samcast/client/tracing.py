@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ class Happened(msgspec.Struct, frozen=True):
     node: str
     what: str
     peer: str = ""  # whom it came from or went to, "" where that says nothing
+    epoch: int = 0  # in which it was ordered, 0 where that says nothing
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -33,6 +35,7 @@ class Trace(msgspec.Struct, frozen=True):
     count: int
     index: int  # in the order; 0 if its entry isn't kept any more
     silent: tuple[str, ...]  # nodes that didn't answer
+    began: str  # when the first step was, UTC; "" if none is remembered
     steps: tuple[Happened, ...]
 
 
@@ -81,7 +84,13 @@ def _together(
     names: dict[int, str],
 ) -> Trace:
     steps = [
-        (step["at_s"], node["name"], step["what"], _peer(step["peer"], node["id"], names))
+        (
+            step["at_s"],
+            node["name"],
+            step["what"],
+            _peer(step["peer"], node["id"], names),
+            step["epoch"],
+        )
         for node in told
         for step in node["steps"]
     ]
@@ -95,10 +104,8 @@ def _together(
         batch.get("count", 0),
         max((node.get("index", 0) for node in told), default=0),
         silent,
-        tuple(
-            Happened(round((at_s - first_s) * 1000, 3), node, what, peer)
-            for at_s, node, what, peer in steps
-        ),
+        datetime.fromtimestamp(first_s, UTC).isoformat(timespec="microseconds") if steps else "",
+        tuple(Happened(round((at_s - first_s) * 1000, 3), *said) for at_s, *said in steps),
     )
 
 

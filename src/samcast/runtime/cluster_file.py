@@ -153,9 +153,12 @@ class _Reader:
         return plan
 
     def _multicast(self, content: dict[str, Any]) -> str:
-        address = self._address(content, "multicast", "")
+        address = self._address(content, "multicast", "", "group:port")
         if address and not _is_multicast(host_and_port(address)[0]):
-            raise self._error("multicast", address, "an IPv4 group (224.0.0.0/4) and a port")
+            raise self._error(
+                "multicast", address,
+                "an IPv4 group that is yours to use and a port, such as 239.1.2.3:7000",
+            )  # fmt: skip
         return address
 
     def _node(self, table: Any, where: str) -> NodePlan:
@@ -189,16 +192,16 @@ class _Reader:
             )
         return path
 
-    def _address(self, table: dict[str, Any], key: str, where: str) -> str:
+    def _address(self, table: dict[str, Any], key: str, where: str, form: str = "host:port") -> str:
         if key not in table:
             return ""
         value = table[key]
         host, _, port = str(value).rpartition(":")
         if not isinstance(value, str) or not host or not port.isdecimal():
-            raise self._error(f"{where}.{key}".lstrip("."), value, "host:port")
+            raise self._error(f"{where}.{key}".lstrip("."), value, form)
         if not 1 <= int(port) <= 65535:
             raise self._error(
-                f"{where}.{key}".lstrip("."), value, "host:port with a port from 1 to 65535"
+                f"{where}.{key}".lstrip("."), value, f"{form} with a port from 1 to 65535"
             )
         return value
 
@@ -245,24 +248,29 @@ class _Reader:
                     f"{node.host}:{node.port} or 0.0.0.0:{node.port} where there is multicast,"
                     " since datagrams tell their sender by its address",
                 )  # fmt: skip
-            places = [node.listens_on]
+            places = [(node.listens_on[0], "listen", "read and write")]
             if node.metrics:
-                places.append(host_and_port(node.metrics))
-            for host, _ in places:
+                places.append((host_and_port(node.metrics)[0], "show its metrics", "read them"))
+            for host, what, risk in places:
                 if not is_loopback(host) and not plan.is_insecure:
                     raise ConfigError(
-                        f"{self._path}: node {node.name} would listen on {host}, beyond this"
-                        " machine, where anybody could read and write; say `insecure = true` if"
+                        f"{self._path}: node {node.name} would {what} on {host}, beyond this"
+                        f" machine, where anybody could {risk}; say `insecure = true` if"
                         " that network is only yours"
                     )
 
     def _no_others(self, table: dict[str, Any], known: set[str], where: str) -> None:
         for key in table:
-            if key not in known:
-                raise ConfigError(
-                    f"{self._path}: {where}{key} is no key that we know; there are"
-                    f" {', '.join(sorted(known))}"
-                )
+            if key in known:
+                continue
+            if key in NODE_KEYS and known == TOP_KEYS:
+                raise ConfigError(f"{self._path}: {key} belongs into the table [[node]] of a node")
+            if key in TOP_KEYS and known == NODE_KEYS:
+                raise ConfigError(f"{self._path}: {where}{key} belongs above the first [[node]]")
+            raise ConfigError(
+                f"{self._path}: {where}{key} is no key that we know; there are"
+                f" {', '.join(sorted(known))}"
+            )
 
     def _number(self, table: dict[str, Any], key: str, where: str, low: int, high: int) -> int:
         value = table.get(key)
@@ -301,7 +309,11 @@ def _is_ipv4(host: str) -> bool:
 
 
 def _is_multicast(host: str) -> bool:
-    return _is_ipv4(host) and ipaddress.ip_address(host).is_multicast
+    """Whether users may take it: 224.0.0.x belongs to the machinery of networks."""
+    if not _is_ipv4(host):
+        return False
+    address = ipaddress.ip_address(host)
+    return address.is_multicast and address not in ipaddress.ip_network("224.0.0.0/24")
 
 
 def is_loopback(host: str) -> bool:

@@ -23,9 +23,9 @@ class Log:
 
     def say(self, event: str, text: str, **facts: str | int) -> None:
         """Something that somebody may have to know. `event` is stable, for tools."""
-        line = f"samcast: {text}"
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = f"{at} samcast: {text}"
         if self._form is Form.JSON:
-            at = datetime.now(UTC).isoformat(timespec="milliseconds")
             said = {"at": at, "node": self._node, "event": event, "text": text, **facts}
             line = json.dumps(said)
         # Whether it can be written mustn't change what the node does: the disk may just be full.

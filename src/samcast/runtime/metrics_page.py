@@ -1,6 +1,7 @@
 """The page where Prometheus fetches a node's numbers: just enough of HTTP for `GET /metrics`."""
 
 import asyncio
+import os
 from collections.abc import Callable
 
 from samcast.errors import ConfigError
@@ -29,8 +30,8 @@ class MetricsPage:
             )
         except OSError as error:
             raise ConfigError(
-                f"can't listen on {host}:{port} for metrics: {error.strerror}; choose another port,"
-                " or stop what uses it"
+                f"can't listen on {host}:{port} for metrics: {os.strerror(error.errno or 0)}; name"
+                " another place with the key `metrics`, or stop what uses this one"
             ) from error
 
     def stop(self) -> None:

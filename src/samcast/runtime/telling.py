@@ -91,7 +91,7 @@ class Telling:
             said["index"] = entry[0]
         key, index = found[0] if found is not None else NO_KEY, entry[0] if entry is not None else 0
         marks = self.trail.about(key, index)
-        said["steps"] = [{"at_s": m.at_s, "what": m.what, "peer": m.peer} for m in marks]
+        said["steps"] = [msgspec.structs.asdict(mark) for mark in marks]
         return said
 
 

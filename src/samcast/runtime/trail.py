@@ -32,6 +32,7 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     at_s: float  # by this machine's clock
     what: str
     peer: NodeId = NOBODY  # whom it came from or went to
+    epoch: int = 0  # in which that was ordered, 0 where that says nothing
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +44,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[BatchKey, ...] = ()
     first: int = 0
     last: int = 0
+    epoch: int = 0
 
     def tells_of(self, key: BatchKey, index: int) -> bool:
         """Whether a run with this key, and its entry with this index, are among them."""
@@ -64,14 +66,14 @@ class Trail:
             Batch: self._on_batch,
             DataReport: lambda peer, m: self._note_runs("report heard", peer, m),
             CommitSubmit: lambda peer, m: self._note_entries("order received", peer, m),
-            CommitAck: lambda peer, m: self._note("acknowledgement heard", peer, last=m.index),
-            Commit: lambda peer, m: self._note("learned as committed", peer, last=m.committed),
+            CommitAck: lambda peer, m: self._note_up_to("acknowledgement heard", peer, m.index, m),
+            Commit: lambda peer, m: self._note_up_to("learned as committed", peer, m.committed, m),
         }
         said: dict[type, Callable[[NodeId, Any], None]] = {
             DataReport: lambda peer, m: self._note_runs("reported", peer, m),
             CommitSubmit: lambda peer, m: self._note_entries("numbered", peer, m),
-            CommitAck: lambda peer, m: self._note("order stored", peer, last=m.index),
-            Commit: lambda peer, m: self._note("committed", peer, last=m.committed),
+            CommitAck: lambda peer, m: self._note_up_to("order stored", peer, m.index, m),
+            Commit: lambda peer, m: self._note_up_to("committed", peer, m.committed, m),
             Answers: self._on_answers,
         }
         self._heard, self._said = heard, said
@@ -118,8 +120,9 @@ class Trail:
         keys: tuple[BatchKey, ...] = (),
         first: int = 0,
         last: int = 0,
+        epoch: int = 0,
     ) -> None:
-        self._records.append(Record(self._now_s, what, peer, keys, first, last))
+        self._records.append(Record(self._now_s, what, peer, keys, first, last, epoch))
         self._weight += 1 + len(keys)
         while self._weight > self._weight_max:
             self._weight -= 1 + len(self._records.popleft().keys)
@@ -141,7 +144,10 @@ class Trail:
     def _note_entries(self, what: str, peer: NodeId, submit: CommitSubmit) -> None:
         if submit.entries:
             last = submit.index_first + len(submit.entries) - 1
-            self._note(what, peer, first=submit.index_first, last=last)
+            self._note(what, peer, (), submit.index_first, last, submit.epoch[0])
+
+    def _note_up_to(self, what: str, peer: NodeId, index: int, message: CommitAck | Commit) -> None:
+        self._note(what, peer, last=index, epoch=message.epoch[0])
 
     def _on_answers(self, peer: NodeId, answers: Answers) -> None:
         keys = tuple([(a.group, a.sender, a.incarnation, a.counter_first, 0)
@@ -155,16 +161,16 @@ class Trail:
     # asking
 
     def about(self, key: BatchKey, index: int) -> list[Mark]:
-        """What happened to a run, each thing once, with the first of its times."""
-        found: dict[tuple[str, NodeId], Mark] = {}
+        """What happened to a run, each thing once in an epoch, with the first of its times."""
+        found: dict[tuple[str, NodeId, int], Mark] = {}
         is_ordered = False  # "up to" says something only of what was ordered before, as far as kept
         for record in self._records:
-            mine = (record.what, record.peer)
+            mine = (record.what, record.peer, record.epoch)
             if mine in found or not record.tells_of(key, index):
                 continue
             is_ordered = is_ordered or bool(record.first)
             if record.keys or is_ordered:
-                found[mine] = Mark(record.at_s, record.what, record.peer)
+                found[mine] = Mark(record.at_s, *mine)
         return list(found.values())
 
 
