@@ -15,7 +15,8 @@ from samcast.bench.peers.redis_streams import RedisStreams
 from samcast.errors import SamcastError
 
 RATE_S = 2.0  # about how long one measurement of a rate is to take
-PROBE = 2000
+PROBE = 2000  # messages to begin with
+STEP_MAX = 20  # times as many in the next try
 ONE = 500
 LARGE = 200
 LARGE_BYTES = 1_000_000
@@ -69,11 +70,16 @@ def compare(
 
 
 def _rate(system: Peer, scale: float) -> float:
-    """As many messages as take about the wanted time here."""
-    probe = [b"x" * BODY_BYTES] * PROBE
-    count = max(PROBE, int(PROBE / system.rate(probe) * RATE_S * scale))
-    bodies = [(b"%08d" % i).ljust(BODY_BYTES, b"x") for i in range(count)]
-    return len(bodies) / system.rate(bodies)
+    """Over about the wanted time. How many messages that takes, shorter tries tell: a fast system
+    would be through with a fixed number before it has got going."""
+    wanted_s = RATE_S * scale
+    count = PROBE
+    while True:
+        bodies = [(b"%08d" % i).ljust(BODY_BYTES, b"x") for i in range(count)]
+        took_s = system.rate(bodies)
+        if took_s >= wanted_s / 2:
+            return count / took_s
+        count = int(count * min(STEP_MAX, wanted_s / took_s))
 
 
 def _table(systems: list[Peer], found: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
