@@ -8,8 +8,9 @@ what is new goes to their ends.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import islice
-from operator import lt
+from itertools import chain, compress, islice
+from operator import itemgetter, lt, ne
+from struct import iter_unpack
 from typing import Any
 
 from samcast.group.storage import BatchKey, SenderKey
@@ -45,6 +46,10 @@ class Digests:
     def insert(self, at: int, digest: bytes) -> None:
         """Before a place."""
         self._packed[DIGEST_BYTES * at : DIGEST_BYTES * at] = digest
+
+    def tolist(self) -> list[bytes]:
+        """Each for itself."""
+        return list(chain.from_iterable(iter_unpack(f"{DIGEST_BYTES}s", self._packed)))
 
     def frombytes(self, digests: bytes) -> None:
         """The same, as they lie one behind the other."""
@@ -277,12 +282,13 @@ def order_of(values: "array[int]") -> list[int] | None:
     """The places of values in rising order, of equal ones the last; None if they rise already."""
     if all(map(lt, values, islice(values, 1, None))):
         return None
-    order = sorted(range(len(values)), key=values.__getitem__)  # equal ones as they came
-    following = [*(values[at] for at in islice(order, 1, None)), None]
-    return [at for at, after in zip(order, following, strict=True) if values[at] != after]
+    plain = values.tolist()
+    order = sorted(range(len(plain)), key=plain.__getitem__)  # equal ones as they came
+    risen = itemgetter(*order)(plain)
+    return list(compress(order, map(ne, risen, (*risen[1:], None))))
 
 
 def _picked(column: Column, order: list[int]) -> Column:
     picked = Digests() if isinstance(column, Digests) else array(column.typecode)
-    picked.extend(map(column.__getitem__, order))
+    picked.extend(map(column.tolist().__getitem__, order))
     return picked
