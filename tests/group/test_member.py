@@ -429,3 +429,11 @@ def test_nobody_is_asked_while_nothing_is_missing() -> None:
     for now_ms in range(0, 1000, 10):
         effects += one.step([Ticked(now_ms), beat(4, head=7)])
     assert sent(effects) == []
+
+
+def test_a_member_whose_application_does_not_keep_up_asks_for_nothing() -> None:
+    one = member()
+    one.is_paused = True
+    assert asked(one, commit(1, *ENTRIES)) == []
+    one.is_paused = False
+    assert asked(one, from_ms=5000) != []

@@ -72,3 +72,12 @@ def test_streams_are_bounded_and_the_oldest_is_forgotten() -> None:
     for client in range(1000, 1000 + STREAMS_MAX + 5):
         server.step([Received(client, Follow(GROUP, 5, 1))])
     assert len(server.streams) == STREAMS_MAX
+
+
+def test_a_stream_that_nobody_needs_ends_and_costs_nothing() -> None:
+    server = serving()
+    follow(server, 1, 10)
+    assert len(server.streams) == 1
+    effects = follow(server, 5, 0)
+    assert len(server.streams) == 0
+    assert [e for e in only(Send, effects) if e.to == CLIENT] == []

@@ -1,5 +1,6 @@
 """A cluster of real processes per test."""
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -51,6 +52,6 @@ def running(cluster: LocalCluster) -> Iterator[None]:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     made = LocalCluster(tmp_path / "cluster")
-    made.make(3)
+    made.make(3, multicast=os.environ.get("SAMCAST_TEST_MULTICAST", ""))
     with running(made):
         yield made

@@ -3,6 +3,7 @@
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import socket
@@ -13,15 +14,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import samcast
 from samcast.client.blocking import Group
 from samcast.client.leading import sequencer_of
+from samcast.client.listener import Listener
+from samcast.errors import ConfigError
 from samcast.runtime.cluster_file import write_cluster_file
 from samcast.runtime.datagrams import Datagrams, datagrams_of
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.datagram import Envelope, Lacking, Source
 from tests.real.conftest import running
-from tests.real.lossy import launcher
+from tests.real.listening import listening
+from tests.real.lossy import CUT, install, launcher
 from tests.real.striking import NODES, SECONDS, every, judged, pause, restart
 from tests.real.test_metrics import numbers_of, value
 
@@ -44,6 +50,7 @@ def counted(cluster: LocalCluster, what: str) -> float:
 def weather(folder: Path, loss: float) -> None:
     """Senders at work while datagrams are lost, doubled and late."""
     cluster = multicast_cluster(folder, loss)
+    install(loss, Listener)  # for the reader, which is a member
     with running(cluster):
         judged(cluster, lambda: pause(SECONDS))
         assert counted(cluster, "received") > 100
@@ -62,6 +69,82 @@ def killed(folder: Path) -> None:
 
     with running(cluster):
         judged(cluster, lambda: every(2, strike))
+
+
+def leads(cluster: LocalCluster, name: str) -> bool:
+    node = cluster.plan().node(name)
+    with samcast.connect(f"{node.host}:{node.port}") as client:
+        return bool(client.status()["sequencing"])
+
+
+def cut_off(folder: Path) -> None:
+    """The sequencer hears nobody and is heard by nobody, then comes back."""
+    cluster = multicast_cluster(folder)
+    for name in NODES:
+        cluster.launchers[name] = ["env", f"{CUT}={folder / name}", *launcher(0.01)]
+    ids = {node.name: str(node.id) for node in cluster.plan().nodes}
+
+    def strike() -> None:
+        victim = sequencer_of(cluster)
+        for name in NODES:
+            others = [ids[other] for other in NODES if other != victim]
+            (folder / name).write_text(" ".join(others) if name == victim else ids[victim])
+        pause(1)
+        assert any(leads(cluster, name) for name in NODES if name != victim)
+        for name in NODES:
+            (folder / name).unlink()
+
+    with running(cluster):
+        judged(cluster, lambda: every(2, strike))
+
+
+def made_up(folder: Path) -> None:
+    """Parity makes up for most of what is lost, so that hardly anybody asks."""
+    asked: dict[int, float] = {}
+    for percent in (0, 20):
+        place = folder / str(percent)
+        place.mkdir()
+        cluster = multicast_cluster(place, 0.02)
+        write_cluster_file(dataclasses.replace(cluster.plan(), parity_percent=percent))
+        with running(cluster), samcast.connect(cluster.address) as client:
+            group = client.group("made-up")
+            bodies = [b"%d" % i * 100 for i in range(20_000)]
+            group.send_many(bodies)
+            group.flush()
+            found = group.read(1, count=len(bodies), timeout=20)
+            assert [message.body for message in found] == bodies
+            asked[percent] = counted(cluster, "repeated")
+    assert asked[20] < asked[0] / 2, asked
+
+
+def members(folder: Path) -> None:
+    """Members as processes of their own, one of them stopped for a while."""
+    cluster = multicast_cluster(folder, 0.02)
+    with running(cluster), samcast.connect(cluster.address) as client:
+        group = client.group("members")
+        group.send(b"first").number(10)
+        with listening(cluster, 4, 0.02) as staff:
+            staff[0].stop()
+            for _ in range(int(SECONDS * 20)):
+                group.send_many([b"%d" % i for i in range(100)])
+                pause(0.05)
+            staff[0].go_on()
+            count = 1 + int(SECONDS * 20) * 100
+            group.flush()
+            told = [member.result(count) for member in staff]
+        wanted = hashlib.sha256()
+        for message in group.read(1, count=count, timeout=20):
+            wanted.update(b"%d %s\n" % (message.number, message.body))
+    assert [member["digest"] for member in told] == 4 * [wanted.hexdigest()]
+    assert all(member["live"] for member in told)
+
+
+def no_group(folder: Path) -> None:
+    """Who wants to listen where there is nothing to hear is told so."""
+    cluster = LocalCluster(folder / "cluster")
+    cluster.make(3)
+    with running(cluster), pytest.raises(ConfigError, match="has no multicast"):
+        samcast.connect(cluster.address, multicast=True)
 
 
 def large(folder: Path) -> None:
@@ -105,10 +188,10 @@ def strangers(folder: Path) -> None:
 
 
 def nonsense(edge: Datagrams) -> list[bytes]:
-    ours = Envelope(edge._cluster, Source(2, 2**62))
+    ours = Envelope(edge.cluster, Source(2, 2**62))
     good = ours.cut(1, b"hello", 100)[0]
-    huge = Envelope(edge._cluster, Source(2, 2**62))._sealed(0, 1, 0, 65535, 60000, bytes(60000))
-    asking = ours.question(edge._envelope.source.life, (Lacking(1, 0, 0),))
+    huge = Envelope(edge.cluster, Source(2, 2**62))._sealed(0, 1, 0, 65535, 60000, bytes(60000))
+    asking = ours.question(edge.life, (Lacking(1, 0, 0),))
     pieces = [ours.piece(n, bytes(5000), 1000, 0, 5) for n in range(1, 1001)]
     return [
         good[:20], b"SAMX" + good[4:], Envelope(1, Source(2, 9)).cut(1, b"x", 9)[0],
@@ -163,6 +246,10 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "loss of 5 %": lambda folder: weather(folder, 0.05),
     "loss of 20 %": lambda folder: weather(folder, 0.2),
     "killed": killed,
+    "cut off": cut_off,
+    "members": members,
+    "no group": no_group,
+    "parity": made_up,
     "large": large,
     "strangers": strangers,
 }

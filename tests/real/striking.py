@@ -29,7 +29,7 @@ def every(seconds: float, strike: Callable[[], None]) -> None:
 def judged(cluster: LocalCluster, strike: Callable[[], None], workers: int = 2) -> list[Worker]:
     """Senders and a reader at work, a fault among them; then everything confirmed must be there,
     once, for everybody."""
-    reader = Reader(cluster.address)
+    reader = Reader(cluster.address, is_listening=bool(cluster.plan().multicast))
     reader.start()
     with working(cluster, workers) as staff:
         pause(0.3)

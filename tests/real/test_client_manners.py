@@ -17,7 +17,7 @@ from samcast.errors import (
     WaitTimeoutError,
 )
 from samcast.runtime.local_cluster import LocalCluster
-from tests.real.striking import NODES
+from tests.real.striking import NODES, pause
 
 WAIT_S = 30.0
 
@@ -157,3 +157,17 @@ def test_a_node_that_knows_nothing_yet_is_given_time_to_hear_of_groups(
     with samcast.connect(f"{node.host}:{node.port}") as client:
         assert client.groups() == {"lasting": 1}
     later.join()
+
+
+def test_a_reader_that_does_not_take_is_not_brought_all_there_is(client: Client) -> None:
+    group = client.group("large")
+    bodies = [bytes([i]) * 1_000_000 for i in range(120)]
+    group.send_many(bodies)
+    group.flush()
+    reading = group.read(1)
+    assert next(reading).body == bodies[0]
+    pause(4)  # several times as long as until a member asks by itself
+    held = sum(len(batch.columns) for inbox in client.engine._inboxes.values()
+               for _, batch in inbox._runs)  # fmt: skip
+    assert held < 40_000_000
+    assert [next(reading).body for _ in bodies[1:]] == bodies[1:]

@@ -72,16 +72,17 @@ class Worker(threading.Thread):
 class Reader(threading.Thread):
     """A member that reads all the while, through whatever happens."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, is_listening: bool = False) -> None:
         super().__init__(name="reader", daemon=True)
         self._address = address
+        self._is_listening = is_listening  # to the multicast group
         self._is_over = threading.Event()
         self.bodies: list[bytes] = []
         self.problem: BaseException | None = None
 
     def run(self) -> None:
         try:
-            with samcast.connect(self._address) as client:
+            with samcast.connect(self._address, multicast=self._is_listening) as client:
                 group = client.group(GROUP)
                 while not self._is_over.is_set():
                     self._read(group)

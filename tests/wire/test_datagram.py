@@ -14,6 +14,7 @@ from samcast.wire.datagram import (
     RANGES_MAX,
     Envelope,
     Lacking,
+    Parity,
     Piece,
     Question,
     Source,
@@ -63,6 +64,12 @@ def test_a_question_names_whom_it_asks_and_for_what() -> None:
     assert decode_datagram(ENVELOPE.question(55, ranges), CLUSTER) == Question(US, 55, ranges)
 
 
+def test_parity_names_its_block_and_what_is_needed_to_use_it() -> None:
+    data = ENVELOPE.parity(5, (2, 3), 130, (5, 4), b"12345")
+    assert data == raw(kind=3, index=131, count=130, size=5, reserved=4, body=b"12345")
+    assert decode_datagram(data, CLUSTER) == Parity(US, 5, 2, 3, 130, 5, 4, b"12345")
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [
@@ -75,6 +82,16 @@ def test_a_question_names_whom_it_asks_and_for_what() -> None:
         (raw(reserved=1), "datagram-version"),
         (raw(cluster=CLUSTER + 1), "datagram-cluster"),
         (raw(kind=2), "datagram-kind"),
+        (raw(kind=4), "datagram-kind"),
+        (raw(kind=3, size=5, reserved=0), "datagram-range"),  # the last piece has some bytes
+        (raw(kind=3, size=5, reserved=6), "datagram-range"),  # and not more than the others
+        (raw(kind=3, size=6, reserved=6), "datagram-range"),  # parity is of full size
+        (raw(kind=3, size=5, reserved=5, index=64), "datagram-range"),  # of a block that isn't
+        (raw(kind=3, size=5, reserved=5, sequence=0), "datagram-range"),
+        (
+            raw(kind=3, count=PIECES_MAX, size=60_000, reserved=1, body=b"x" * 60_000),
+            "datagram-length",
+        ),
         (raw(sequence=0), "datagram-range"),
         (raw(sequence=2**63), "datagram-range"),
         (raw(index=1), "datagram-range"),

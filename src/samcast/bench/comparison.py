@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from samcast.bench.measuring import BODY_BYTES
+from samcast.bench.peers.etcd_keys import Etcd
 from samcast.bench.peers.nats_jetstream import NatsJetStream
 from samcast.bench.peers.ours import Samcast
 from samcast.bench.peers.peer import Peer
 from samcast.bench.peers.pysyncobj_objects import PySyncObj
 from samcast.bench.peers.rabbitmq import RabbitMQ
 from samcast.bench.peers.redis_streams import RedisStreams
+from samcast.bench.settings import Comparison
 from samcast.errors import SamcastError
 
 RATE_S = 2.0  # about how long one measurement of a rate is to take
@@ -26,18 +28,19 @@ PEERS: dict[str, Callable[[], list[Peer]]] = {
     "rabbitmq": lambda: [RabbitMQ("quorum"), RabbitMQ("stream")],
     "nats": lambda: [NatsJetStream(is_synced=False), NatsJetStream(is_synced=True)],
     "redis": lambda: [RedisStreams()],
+    "etcd": lambda: [Etcd()],
     "pysyncobj": lambda: [PySyncObj()],
 }
 
 
-def compare(
-    names: list[str], rounds: int, scale: float, place: Path, say: Callable[[str], None]
-) -> dict[str, Any]:
+def compare(comparison: Comparison, place: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Every system in turn, so many times; rates, latencies, and how many times ours they are."""
-    unknown = [name for name in names if name not in PEERS]
+    unknown = [name for name in comparison.peers if name not in PEERS]
     if unknown:
         raise SamcastError(f"no such peer: {', '.join(unknown)}; there are {', '.join(PEERS)}")
-    systems: list[Peer] = [Samcast(), *[peer for name in names for peer in PEERS[name]()]]
+    peers = [peer for name in comparison.peers for peer in PEERS[name]()]
+    systems: list[Peer] = [Samcast(comparison.multicast), *peers]
+    rounds, scale = comparison.rounds, comparison.scale
     for system in systems:
         if wanted := system.missing():
             raise SamcastError(f"{system.name} can't run here; first: {wanted}")
@@ -53,13 +56,7 @@ def compare(
         for number in range(1, rounds + 1):
             for system in systems:
                 results = found.setdefault(system.name, {"per_s": [], "p50_ms": [], "mb_per_s": []})
-                results["per_s"].append(_rate(system, scale))
-                waits = system.one(b"x" * BODY_BYTES, max(50, int(ONE * scale)))
-                results["p50_ms"].append(statistics.median(waits))
-                large = [bytes(range(250)) * (LARGE_BYTES // 250)] * max(20, int(LARGE * scale))
-                results["mb_per_s"].append(
-                    len(large) * LARGE_BYTES / 1e6 / system.rate(large, LARGE_WINDOW)
-                )
+                _measure(system, scale, results)
                 say(f"round {number}: {system.name:16} {results['per_s'][-1]:>10,.0f}/s"
                     f"  p50 {results['p50_ms'][-1]:.2f} ms"
                     f"  1 MB messages {results['mb_per_s'][-1]:.0f} MB/s")  # fmt: skip
@@ -67,6 +64,15 @@ def compare(
         for system in started:
             system.stop()
     return _table(systems, found)
+
+
+def _measure(system: Peer, scale: float, results: dict[str, list[float]]) -> None:
+    results["per_s"].append(_rate(system, scale))
+    waits = system.one(b"x" * BODY_BYTES, max(50, int(ONE * scale)))
+    results["p50_ms"].append(statistics.median(waits))
+    large = [bytes(range(250)) * (LARGE_BYTES // 250)] * max(20, int(LARGE * scale))
+    seconds = system.rate(large, LARGE_WINDOW)
+    results["mb_per_s"].append(len(large) * LARGE_BYTES / 1e6 / seconds)
 
 
 def _rate(system: Peer, scale: float) -> float:

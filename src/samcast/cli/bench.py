@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from samcast.bench.settings import Comparison
 from samcast.errors import SamcastError
 
 USUAL = ("send", "many", "one", "large", "failover", "restart")
@@ -21,17 +22,20 @@ def run(
     scale: Annotated[float, typer.Option(help="Do so much of the usual amount.")] = 1.0,
     folder: Annotated[Path | None, typer.Option("--dir", help="On which disk; a new one.")] = None,
     against: Annotated[str, typer.Option(help="Compare with these, such as"
-                                         " rabbitmq,nats,redis,pysyncobj, in the same run.")] = "",
+                                         " rabbitmq,nats,redis,etcd,pysyncobj, in the same run."
+                                         )] = "",
     rounds: Annotated[int, typer.Option(help="Rounds of a comparison.", min=1)] = 3,
     multicast: Annotated[str, typer.Option(help="With nodes that speak to this group:port; the"
                                            " network must have multicast.")] = "",
     is_growth: Annotated[bool, typer.Option("--growth", help="What grows with what is stored, and"
                                          f" what doesn't: {', '.join(GROWTH)}.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Draw a comparison into this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Measure a fresh cluster of three nodes on this machine."""
     if against:
-        _compare(against.split(","), rounds, scale, folder, as_json=as_json)
+        peers = Comparison(against.split(","), rounds, scale, multicast)
+        _compare(peers, folder, svg, as_json=as_json)
         return
     from samcast.bench import failures, growth, rates, starting
     from samcast.bench.measuring import Measuring
@@ -65,15 +69,18 @@ def run(
 
 
 def _compare(
-    names: list[str], rounds: int, scale: float, folder: Path | None, *, as_json: bool
+    comparison: Comparison, folder: Path | None, svg: Path | None, *, as_json: bool
 ) -> None:
+    from samcast.bench.chart import draw
     from samcast.bench.comparison import compare
 
     place = Path(tempfile.mkdtemp(prefix="samcast-bench-", dir=folder or Path.cwd()))
     try:
-        table = compare(names, rounds, scale, place, lambda text: typer.echo(text, err=True))
+        table = compare(comparison, place, lambda text: typer.echo(text, err=True))
     finally:
         shutil.rmtree(place)
+    if svg is not None:
+        svg.write_text(draw(table, f"Three nodes each, medians of {comparison.rounds} rounds"))
     if as_json:
         typer.echo(json.dumps(table))
         return

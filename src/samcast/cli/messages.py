@@ -44,6 +44,12 @@ def read(
     timeout: Annotated[float | None, typer.Option(help="Stop after so many idle s.")] = None,
     raw: Annotated[bool, typer.Option(help="Bodies only.")] = False,
     node: Annotated[str, typer.Option(help="Read from this node.")] = "",
+    multicast: Annotated[
+        bool,
+        typer.Option(
+            "--multicast", help="Hear the cluster's multicast group instead of having it all sent."
+        ),
+    ] = False,
     cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
 ) -> None:
@@ -52,13 +58,13 @@ def read(
     from samcast.client.blocking import connect
 
     address = address_of(cluster, folder)
-    with connect(address) as client:
+    with connect(address, multicast=multicast) as client:
         if node:
             places = {name: f"{host}:{port}" for name, host, port in client.nodes}
             if node not in places:
                 raise SamcastError(f"there is no node {node!r}; there are {', '.join(places)}")
             client.close()
-            client = connect(places[node])
+            client = connect(places[node], multicast=multicast)
         left = count
         with patience():
             source = client.group(group, create=follow)

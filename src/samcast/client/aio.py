@@ -15,11 +15,15 @@ T = TypeVar("T")
 
 
 async def connect(
-    address: str | None = None, *, folder: str | Path = "", cluster: str = ""
+    address: str | None = None,
+    *,
+    folder: str | Path = "",
+    cluster: str = "",
+    multicast: bool = False,
 ) -> "AsyncClient":
-    """Connect to a cluster by the address of any of its nodes, or of several (`a:1,b:2`)."""
+    """As `samcast.connect`."""
     addresses = addresses_of(blocking.find_address(address, folder))
-    engine = await asyncio.to_thread(Engine, addresses, cluster)
+    engine = await asyncio.to_thread(lambda: Engine(addresses, cluster, multicast=multicast))
     return AsyncClient(blocking.Client(engine))
 
 

@@ -30,6 +30,7 @@ HEAR_S = 5.0
 HEAR_PAUSE_S = 0.02
 NAME_BYTES_MAX = 200
 MANY = 4096  # messages that `send_many` packs at a time
+MANY_BYTES = 1024 * 1024  # or so many bytes: larger batches gain nothing, and fill windows
 
 ENVIRONMENT = "SAMCAST_CLUSTER"
 FOLDER = ".samcast"
@@ -61,9 +62,17 @@ def check_name(name: object, what: str) -> str:
     return name
 
 
-def connect(address: str | None = None, *, folder: str | Path = "", cluster: str = "") -> "Client":
-    """Connect to a cluster by the address of any of its nodes, or of several (`a:1,b:2`)."""
-    return Client(Engine(addresses_of(find_address(address, folder)), cluster))
+def connect(
+    address: str | None = None,
+    *,
+    folder: str | Path = "",
+    cluster: str = "",
+    multicast: bool = False,
+) -> "Client":
+    """Connect to a cluster by the address of any of its nodes, or of several (`a:1,b:2`). With
+    `multicast`, readers hear what nodes say to all instead of having it sent to each of them."""
+    addresses = addresses_of(find_address(address, folder))
+    return Client(Engine(addresses, cluster, multicast=multicast))
 
 
 def as_bytes(value: bytes | str | bytearray | memoryview, what: str = "a body") -> bytes:
@@ -229,7 +238,7 @@ class Sending:
                 body = as_bytes(body)
             gathered.append(body)
             size += len(body)
-            if len(gathered) >= MANY or size >= MESSAGE_BYTES_MAX:
+            if len(gathered) >= MANY or size >= MANY_BYTES:
                 last = self._send_list(gathered)
                 gathered, size = [], 0
         return self._send_list(gathered) if gathered else last

@@ -29,7 +29,9 @@ from samcast.group.member import Member
 from samcast.group.owner import Owner
 from samcast.group.sender import Reconnected, Sender
 from samcast.group.settings import GroupSettings
-from samcast.wire.group import AnyRequest, Head, Outcome
+from samcast.machine.ports import Channel, NodeId, Received
+from samcast.wire.batch import Batch
+from samcast.wire.group import AnyRequest, Control, Head, Outcome
 from samcast.wire.session import StatusRequest, TraceRequest
 
 T = TypeVar("T")
@@ -66,14 +68,17 @@ def addresses_of(text: str) -> list[Address]:
 class Engine:
     """One connection to a cluster with everything that runs over it. Any thread may call it."""
 
-    def __init__(self, addresses: list[Address], cluster: str = "") -> None:
+    def __init__(
+        self, addresses: list[Address], cluster: str = "", *, multicast: bool = False
+    ) -> None:
         self._pid = os.getpid()
         self._reading = GroupSettings(is_one_step=True)
         # Connections lose nothing while they last, so repeats are for what went wrong elsewhere.
         self._sending = GroupSettings(retry_ms=500, retry_max_ms=4000)
         self._loop = uvloop.new_event_loop()
-        self._link = Link(addresses, cluster)
+        self._link = Link(addresses, cluster, multicast)
         self._link.is_alone = self._is_alone
+        self._link.on_heard = self._on_heard
         self._outboxes: list[Outbox] = []
         self._senders: list[int] = []  # where their roles stand
         self._inboxes: dict[int, Inbox] = {}
@@ -136,6 +141,12 @@ class Engine:
         for at in self._senders:
             self._link.host.post(at, Reconnected())
 
+    def _on_heard(self, source: NodeId, message: Control | Batch) -> None:
+        """Members that have caught up take what is multicast; to others it would be a gap."""
+        for at, inbox in self._inboxes.items():
+            if inbox.is_live:
+                self._link.host.post(at, Received(source, message))
+
     def _is_alone(self) -> bool:
         return sum(outbox.under_way for outbox in self._outboxes) <= 1
 
@@ -189,6 +200,19 @@ class Engine:
     def is_connected(self) -> bool:
         """Whether a node answers just now."""
         return self._link.is_connected
+
+    @property
+    def is_live(self) -> bool:
+        """Whether all our readers have caught up and hear the multicast group."""
+        return all(inbox.is_live for inbox in self._inboxes.values())
+
+    @property
+    def listened(self) -> dict[str, int]:
+        """What was heard of the group: datagrams, and questions that had to be asked."""
+        listener = self._link.listener
+        if listener is None:
+            return {}
+        return {"received": listener.received, "asked": listener.asked}
 
     @property
     def is_closed(self) -> bool:
@@ -246,8 +270,8 @@ class Engine:
         """A sender of a group; a named one goes on where its last life stopped."""
         link = self._link
         sender = Sender(
-            link.node, link.servers, self._sending, Chance(), group, name
-        )  # fmt: skip
+            link.node, link.servers, self._sending, Chance(), group, name, channel=self._channel
+        )
         outbox = Outbox(sender, self.wake)
         at = link.add(sender, outbox.on_effect)
         outbox.post = lambda event: link.host.post(at, event)
@@ -255,11 +279,21 @@ class Engine:
         self._senders.append(at)
         return outbox
 
+    @property
+    def _channel(self) -> Channel:
+        """Where there is multicast, payloads are for members, too."""
+        return Channel.PAYLOAD if self._link.has_multicast else Channel.DATA
+
     async def open_reader(self, group: int, number_next: int) -> tuple[int, Inbox]:
         """A member of a group from a number on."""
         link = self._link
         member = Member(link.node, link.servers, self._reading, group, number_next)
-        inbox = Inbox(member, lambda follow: link.send(link.data_node(), follow))
+        listener = link.listener
+        inbox = Inbox(
+            member,
+            lambda follow: link.send(link.data_node(), follow),
+            lambda: listener is not None and listener.is_hearing,
+        )
         at = link.add(member, inbox.on_effect)
         self._inboxes[at] = inbox
         inbox.restart()
@@ -275,7 +309,7 @@ class Engine:
     async def open_owner(self, name: str, on_effect: Callable[[Any], None]) -> Callable[..., None]:
         """An owner of transactions; what to call with its events."""
         link = self._link
-        owner = Owner(link.node, link.servers, self._sending, Chance(), name)
+        owner = Owner(link.node, link.servers, self._sending, Chance(), name, channel=self._channel)
         at = link.add(owner, on_effect)
         return lambda event: link.host.post(at, event)
 

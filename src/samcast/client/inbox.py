@@ -1,7 +1,8 @@
 """Messages coming in: a member's deliveries, kept until the user takes them, with a bound.
 
 The node streams ahead of the user by a window of bytes; when the user falls behind, the stream
-waits, and nobody else does.
+waits, and nobody else does. A client that hears the multicast group needs the stream only to catch
+up: then it is *live*, until it falls behind again.
 """
 
 import threading
@@ -18,9 +19,10 @@ from samcast.wire.batch import Batch, cells_of
 from samcast.wire.group import Follow
 
 WINDOW_BYTES = 8 * 1024 * 1024
-WINDOW_RUNS = (8, 2048)
-FIRST_RUNS = 16  # until we know how large they are
+WINDOW_RUNS = (2, 2048)
+FIRST_RUNS = 4  # until we know how large they are
 STUCK_S = 1.0
+LIVE_STUCK_S = 0.3
 
 Delivered = list[tuple[int, Batch]]
 
@@ -43,9 +45,16 @@ def messages_from(number_first: int, batch: Batch) -> list[Message]:
 class Inbox:
     """What one reader has not taken yet."""
 
-    def __init__(self, member: Member, follow: Callable[[Follow], None]) -> None:
+    def __init__(
+        self,
+        member: Member,
+        follow: Callable[[Follow], None],
+        is_hearing: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._member = member
         self._follow = follow
+        self._is_hearing = is_hearing  # the group, where there is multicast
+        self.is_live = False  # what is multicast is for us, and no stream is needed
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._runs: deque[tuple[int, Batch]] = deque()
@@ -59,6 +68,7 @@ class Inbox:
 
     def restart(self) -> None:
         """Have the stream begin anew where the member stands."""
+        self.is_live = False
         self._asked = self._window()
         self._moved_at = time.monotonic()
         self._follow(Follow(self._member.group, self._member.number_next, self._asked))
@@ -69,13 +79,28 @@ class Inbox:
 
     def see_whether_stuck(self) -> None:
         """Called now and then: a stream may have been forgotten."""
-        member = self._member
-        is_behind = member.load()[0] > 0 or member.head >= member.number_next
-        if is_behind and time.monotonic() - self._moved_at > STUCK_S and self._has_room():
+        if not self._has_room():
+            return
+        if self.is_live and not self._is_hearing():
             self.restart()
+        stuck_s = LIVE_STUCK_S if self.is_live else STUCK_S
+        if self._is_behind() and time.monotonic() - self._moved_at > stuck_s:
+            self.restart()
+        self._go_live()
+
+    def _is_behind(self) -> bool:
+        return self._member.load()[0] > 0 or self._member.head >= self._member.number_next
 
     def _has_room(self) -> bool:
         return len(self._runs) < self._window()
+
+    def _go_live(self) -> None:
+        """All that there was is here: what comes now is heard, and the stream can end."""
+        is_through = self._has_room() and not self._is_behind()
+        if not self.is_live and is_through and self._is_hearing():
+            self.is_live = True
+            self._asked = 0
+            self._follow(Follow(self._member.group, self._member.number_next, 0))
 
     def on_effect(self, effect: Effect) -> None:
         """What the member delivers."""
@@ -93,9 +118,15 @@ class Inbox:
         for call in calls:
             call()
         self.ask_for_more()
+        self._go_live()
 
     def ask_for_more(self) -> None:
-        """Let the stream go on as far as the window allows."""
+        """Let the stream go on as far as the window allows; without room, be silent."""
+        self._member.is_paused = not self._has_room()
+        if self._member.is_paused:
+            self.is_live = False
+        if self.is_live:
+            return
         window = self._window()
         more = window - len(self._runs) - max(0, self._asked)
         if more * 2 >= window:

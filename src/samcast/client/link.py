@@ -9,20 +9,25 @@ from collections.abc import Callable
 from typing import Any
 
 from samcast.client.fanout import Fanout
-from samcast.errors import NotConnectedError, RefusedError
+from samcast.client.listener import Listener, OnMessage
+from samcast.errors import ConfigError, NotConnectedError, RefusedError
 from samcast.machine.ports import Channel, Effect, NodeId
 from samcast.runtime.connection import Connection, Traffic
 from samcast.runtime.host import Host
 from samcast.wire.batch import Batch
 from samcast.wire.codec import decode_payload, message_parts
+from samcast.wire.frame import frame_parts
 from samcast.wire.group import Control, HeadRequest, Propose
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration
 from samcast.wire.session import (
     CHANNEL_BASE,
+    KIND_DATAGRAM,
     KIND_SESSION,
     PROTOCOL,
     ROUTE_BYTES,
     Hello,
+    MulticastPlace,
+    MulticastRequest,
     Peer,
     Ping,
     Refused,
@@ -51,7 +56,7 @@ LIGHT_BYTES = 8 * 1024  # a batch beyond that isn't a lone message
 class Link:
     """One client's connection to a cluster; used in its loop only."""
 
-    def __init__(self, addresses: list[Address], cluster: str) -> None:
+    def __init__(self, addresses: list[Address], cluster: str, multicast: bool = False) -> None:
         self._addresses = addresses
         self._cluster = cluster
         self._turn = 0
@@ -69,6 +74,11 @@ class Link:
         self._asked_at: dict[int, float] = {}  # group, or -nonce
         self._traffic = Traffic()
         self._fanout = Fanout(self._traffic, self._on_side_frame)
+        self.on_heard: OnMessage = lambda source, message: None
+        self.listener: Listener | None = None
+        if multicast:
+            self.listener = Listener(self._ask_node, lambda *heard: self.on_heard(*heard))
+        self.has_multicast = False  # among nodes
         self.is_alone: Callable[[], bool] = lambda: False  # whether one message is all there is
         self.on_connected: list[Callable[[], None]] = []
         self._keeping: asyncio.Task[None] | None = None
@@ -103,6 +113,8 @@ class Link:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         self.host.stop()
+        if self.listener is not None:
+            self.listener.stop()
         await asyncio.gather(*self._fanout.end(), return_exceptions=True)
         if self._connection is None:
             return
@@ -168,7 +180,7 @@ class Link:
             try:
                 await self._connect(self._next_address())
                 wait_s = REDIAL_S[0]
-            except (OSError, TimeoutError, RefusedError):
+            except (OSError, TimeoutError, RefusedError, ConfigError):
                 self._lost.set()
                 wait_s = min(2 * wait_s, REDIAL_S[1])
                 await asyncio.sleep(wait_s)
@@ -184,8 +196,7 @@ class Link:
 
     def _on_lost(self, connection: Connection) -> None:
         if connection is self._dialed:
-            if self._welcomed is not None and not self._welcomed.done():
-                self._welcomed.set_exception(ConnectionError("the connection was closed"))
+            self._settle_welcome(ConnectionError("the connection was closed"))
         elif connection is self._connection:
             self._lost.set()
 
@@ -199,32 +210,65 @@ class Link:
     def _on_frame(self, connection: Connection, kind: int, payload: bytes) -> None:
         self._heard_at = asyncio.get_running_loop().time()
         if kind == KIND_SESSION:
-            self._on_session(payload)
-            return
-        self._on_side_frame(kind, payload)
+            self._on_session(connection, payload)
+        elif kind == KIND_DATAGRAM:
+            if self.listener is not None:
+                self.listener.take_answer(payload[ROUTE_BYTES:])
+        else:
+            self._on_side_frame(kind, payload)
 
     def _on_side_frame(self, kind: int, payload: bytes) -> None:
         source, _ = decode_route(payload)
         self.host.deliver(source, decode_payload(kind, payload, ROUTE_BYTES))
 
-    def _on_session(self, payload: bytes) -> None:
+    def _on_session(self, connection: Connection, payload: bytes) -> None:
         message = decode_session(payload)
         if isinstance(message, Welcome):
+            self.has_multicast = message.life != 0
             self.node = message.node
             self.configuration = message.configuration
             self.cluster = message.cluster
             self.peers = message.peers
             known = [(peer.host, peer.port) for peer in message.peers]
             self._addresses += [a for a in known if a not in self._addresses]
-            if self._welcomed is not None and not self._welcomed.done():
-                self._welcomed.set_result(None)
+            if self.listener is not None:
+                connection.write(encode_session(MulticastRequest()))
+            else:
+                self._settle_welcome()
+        elif isinstance(message, MulticastPlace):
+            self._on_place(connection, message)
         elif isinstance(message, Refused):
-            if self._welcomed is not None and not self._welcomed.done():
-                self._welcomed.set_exception(RefusedError(f"{message.code}: {message.detail}"))
+            self._settle_welcome(RefusedError(f"{message.code}: {message.detail}"))
         elif isinstance(message, Status) and self._statuses:
             status = self._statuses.pop(0)
             if not status.done():
                 status.set_result(message.text)
+
+    def _settle_welcome(self, error: Exception | None = None) -> None:
+        if self._welcomed is None or self._welcomed.done():
+            return
+        if error is None:
+            self._welcomed.set_result(None)
+        else:
+            self._welcomed.set_exception(error)
+
+    def _on_place(self, connection: Connection, told: MulticastPlace) -> None:
+        if self.listener is None:
+            return
+        own = connection.own_host()
+        if not own:  # By a Unix socket: we are where our node is.
+            own = next((peer.host for peer in self.peers if peer.node == self.node), "")
+        try:
+            self.listener.tune(told, self.peers, own)
+        except ConfigError as error:
+            self._settle_welcome(error)
+            return
+        self._settle_welcome()
+
+    def _ask_node(self, node: NodeId, datagram: bytes) -> None:
+        if self._connection is not None:
+            route = encode_route(0, node)
+            self._connection.write(*frame_parts(KIND_DATAGRAM, route, datagram))
 
     # what goes out
 
@@ -251,7 +295,9 @@ class Link:
     def multicast(self, channel: Channel, message: Control | Batch) -> None:
         """To all of a channel, through our node; a lone message to each of them itself."""
         is_light = type(message) is Batch and len(message.columns) <= LIGHT_BYTES
-        if not is_light or not self.is_alone() or not self._fan_out(message):
+        # Where there is multicast it is our node that reaches all of them, members included.
+        is_short_cut = is_light and not self.has_multicast and self.is_alone()
+        if not is_short_cut or not self._fan_out(message):
             self._write(CHANNEL_BASE + channel, message)
 
     def flush(self) -> None:

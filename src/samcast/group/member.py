@@ -16,7 +16,7 @@ from typing import Any
 
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import BatchKey
-from samcast.machine.ports import Effect, Event, NodeId, Received, Send, Ticked, Warn
+from samcast.machine.ports import NEVER_MS, Effect, Event, NodeId, Received, Send, Ticked, Warn
 from samcast.machine.quorum import newer, servers_with
 from samcast.machine.ranges import Ranges
 from samcast.wire.batch import Batch, decode_batch
@@ -109,6 +109,7 @@ class Member:
         self._overheard_order: list[int] = []  # a heap of their indexes
         self._overheard_epoch: Epoch = EPOCH_NONE
         self._heard_ms = 0
+        self.is_paused = False  # the application doesn't keep up: ask for nothing
         self._ask_due_ms = 0
         self._ask_wait_ms = settings.retry_ms
         self._turn = node
@@ -139,6 +140,8 @@ class Member:
 
     def due_ms(self) -> int:
         """When to ask: soon if something is missing, else after a silence."""
+        if self.is_paused:
+            return NEVER_MS
         if self._head >= self.number_next:
             return max(self._ask_due_ms, self._now_ms + 1)
         return max(self._ask_due_ms, self._heard_ms + 2 * self._settings.suspect_ms)
@@ -377,6 +380,8 @@ class Member:
     # asking
 
     def _ask(self, out: list[Effect]) -> None:
+        if self.is_paused:
+            return
         if self._now_ms < self.due_ms() and self._now_ms < self._ask_due_ms:
             return
         if self._head < self.number_next:

@@ -57,6 +57,9 @@ class Streams:
             out.append(Warn("follow-range", f"{sender}: {follow.group}, {follow.number_first}"))
             return
         key = (sender, follow.group)
+        if not follow.runs and not follow.is_more:  # It hears what it needs by other ways.
+            self._streams.pop(key, None)
+            return
         stream = self._streams.get(key)
         if stream is None or not follow.is_more:
             stream = self._streams[key] = Stream(follow.number_first, 0)

@@ -10,7 +10,8 @@ Everything is bounded by bytes that really came and by numbers of frames, the ol
 from collections import OrderedDict
 
 from samcast.machine.ports import NEVER_MS, Chance
-from samcast.wire.datagram import RANGES_MAX, Lacking, Piece
+from samcast.multicast.parity import made_up
+from samcast.wire.datagram import BLOCK_PIECES, RANGES_MAX, Lacking, Parity, Piece
 
 JUMP_MAX = 2**24  # frames between two datagrams that come; minutes of the fastest sender
 JUMPS_BELIEVED = 8  # so many in a row, and it was we who were away
@@ -19,17 +20,53 @@ JUMPS_BELIEVED = 8  # so many in a row, and it was we who were away
 class Gathering:
     """A frame of which something is lacking."""
 
-    __slots__ = ("asked", "chance_ms", "count", "due_ms", "held", "pieces", "size", "wait_ms")
+    __slots__ = (
+        "asked", "chance_ms", "count", "due_ms", "held", "parity", "pieces", "size", "size_last",
+        "wait_ms",
+    )  # fmt: skip
 
     def __init__(self, now_ms: int, wait_ms: int, chance_ms: int) -> None:
         self.count = 0  # 0: nothing of it has come
         self.size = 0
+        self.size_last = 0  # known only from parity
         self.pieces: dict[int, bytes] = {}
+        self.parity: dict[tuple[int, int], bytes] = {}  # by block, and which one of it
         self.held = 0  # bytes
         self.asked = 0  # times
         self.wait_ms = wait_ms
         self.chance_ms = chance_ms
         self.due_ms = now_ms + wait_ms + chance_ms
+
+    def add(self, piece: Piece | Parity) -> bool:
+        """Whether it is news; what it makes up for is here then, too."""
+        if type(piece) is Piece:
+            block = piece.index // BLOCK_PIECES
+            if piece.index in self.pieces:
+                return False
+            self.pieces[piece.index] = piece.data
+        else:
+            assert type(piece) is Parity
+            block = piece.block
+            if (block, piece.index) in self.parity:
+                return False
+            self.parity[block, piece.index] = piece.data
+            self.size_last = piece.size_last
+        if self.parity:
+            self._make_up(block)
+        return True
+
+    def _make_up(self, block: int) -> None:
+        places = range(BLOCK_PIECES * block, min(self.count, BLOCK_PIECES * (block + 1)))
+        lacking = [index for index in places if index not in self.pieces]
+        parity = {index: data for (of, index), data in self.parity.items() if of == block}
+        if not lacking or len(parity) < len(lacking):
+            return
+        here = {
+            index - places.start: self.pieces[index] for index in places if index in self.pieces
+        }
+        for at, data in made_up(len(places), self.size, here, parity).items():
+            index = places.start + at
+            self.pieces[index] = data[: self.size_last] if index == self.count - 1 else data
 
     def lacking(self, sequence: int) -> list[Lacking]:
         """The ranges of its pieces that aren't here."""
@@ -78,8 +115,8 @@ class Reassembly:
         self.implausible = 0  # datagrams that nobody can have sent
         self._in_a_row = 0
 
-    def take(self, piece: Piece, now_ms: int) -> bytes | None:
-        """A piece came: the frame, if that makes it whole."""
+    def take(self, piece: Piece | Parity, now_ms: int) -> bytes | None:
+        """Something of a frame came: the frame, if that makes it whole."""
         if not self._next:
             self._next = piece.sequence  # What came before we listened is not ours to ask for.
         if not self.announce(piece.sequence, now_ms):
@@ -89,9 +126,8 @@ class Reassembly:
             return None  # Whole already, given up, or from before we listened.
         if not found.count:
             found.count, found.size = piece.count, piece.size
-        if (piece.count, piece.size) != (found.count, found.size) or piece.index in found.pieces:
+        if (piece.count, piece.size) != (found.count, found.size) or not found.add(piece):
             return None
-        found.pieces[piece.index] = piece.data
         if found.asked:  # Asking helps.
             found.asked, found.wait_ms = 0, self._bounds.wait_ms
         found.due_ms = now_ms + found.wait_ms + found.chance_ms  # More of it may be on its way.

@@ -8,6 +8,7 @@ from collections import OrderedDict
 
 import msgspec
 
+from samcast.multicast.parity import parity_of
 from samcast.wire.datagram import Envelope, Lacking
 
 HELD_BYTES_MAX = 32 * 1024 * 1024
@@ -27,7 +28,14 @@ class Again(msgspec.Struct):
 class Recent:
     """The frames that one life of a node sent lately."""
 
-    def __init__(self, envelope: Envelope, size: int, held_max: int = HELD_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        envelope: Envelope,
+        size: int,
+        held_max: int = HELD_BYTES_MAX,
+        parity_percent: int = 0,
+    ) -> None:
+        self._parity_percent = parity_percent
         self._envelope = envelope
         self._size = size
         self._held_max = held_max
@@ -39,6 +47,13 @@ class Recent:
     def send(self, frame: bytes) -> list[bytes]:
         """The datagrams of a new frame."""
         datagrams = self._envelope.cut(self.sequence + 1, frame, self._size)
+        if self._parity_percent:
+            count = len(datagrams)
+            sizes = self._size, len(frame) - (count - 1) * self._size
+            for place, data in parity_of(frame, self._size, self._parity_percent):
+                datagrams.append(
+                    self._envelope.parity(self.sequence + 1, place, count, sizes, data)
+                )
         self.sequence += 1
         self._frames[self.sequence] = frame
         self._held += len(frame)

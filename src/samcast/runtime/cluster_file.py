@@ -8,6 +8,7 @@ import hashlib
 import ipaddress
 import tomllib
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA}
 NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "metrics", "roles", "folder",
              "uuid"}  # fmt: skip
 TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure",
-            "multicast", "datagram_bytes"}  # fmt: skip
+            "multicast", "datagram_bytes", "parity_percent"}  # fmt: skip
 SERVERS_MAX = 64
 DATAGRAM_BYTES = 1400  # fits every usual network
 SOCKET_PATH_MAX = 100  # what every system takes
@@ -67,6 +68,7 @@ class ClusterPlan:
     is_insecure: bool = False
     multicast: str = ""  # group:port, where the network has multicast
     datagram_bytes: int = DATAGRAM_BYTES
+    parity_percent: int = 0  # of multicast: pieces that make up for lost ones
 
     def node(self, name: str) -> NodePlan:
         """The node of this name."""
@@ -91,6 +93,7 @@ class ClusterPlan:
         }
         if self.multicast:
             facts |= {"multicast": self.multicast, "datagram_bytes": str(self.datagram_bytes)}
+            facts |= {"parity_percent": str(self.parity_percent)}
         for node in self.nodes:
             roles = "+".join(node.roles)
             facts[f"node.{node.id}"] = f"{node.name} {node.host}:{node.port} {roles} {node.uuid}"
@@ -143,6 +146,7 @@ class _Reader:
             datagram_bytes=self._number(
                 {"datagram_bytes": DATAGRAM_BYTES, **content}, "datagram_bytes", "", 500, 60_000
             ),
+            parity_percent=self._parity(content),
         )
         try:
             check_quorums(plan.configuration())
@@ -160,6 +164,15 @@ class _Reader:
                 "an IPv4 group that is yours to use and a port, such as 239.1.2.3:7000",
             )  # fmt: skip
         return address
+
+    def _parity(self, content: dict[str, Any]) -> int:
+        percent = self._number({"parity_percent": 0, **content}, "parity_percent", "", 0, 100)
+        if percent and find_spec("zfec") is None:
+            raise ConfigError(
+                f"{self._path}: parity_percent is {percent}, and that needs a library: pip install"
+                " 'samcast[fec]', or leave it out"
+            )
+        return percent
 
     def _node(self, table: Any, where: str) -> NodePlan:
         if not isinstance(table, dict):
@@ -339,6 +352,8 @@ def write_cluster_file(plan: ClusterPlan) -> None:
     if plan.multicast:
         lines.append(f'multicast = "{plan.multicast}"')
         lines.append(f"datagram_bytes = {plan.datagram_bytes}")
+        if plan.parity_percent:
+            lines.append(f"parity_percent = {plan.parity_percent}")
     for node in plan.nodes:
         roles = ", ".join(f'"{role}"' for role in node.roles)
         lines += [

@@ -97,6 +97,11 @@ class Connection(asyncio.BufferedProtocol):
         self.on_open: Callable[[Connection], None] | None = None
         self.frames_in = 0
 
+    def own_host(self) -> str:
+        """The address of our end; nothing on a Unix socket."""
+        name = self._transport.get_extra_info("sockname") if self._transport is not None else None
+        return str(name[0]) if isinstance(name, tuple) else ""
+
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

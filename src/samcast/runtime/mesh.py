@@ -15,6 +15,7 @@ from samcast.machine.ports import Channel, NodeId, Reachable, Unreachable
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.connection import Connection, Traffic
 from samcast.runtime.datagrams import Datagrams
+from samcast.runtime.listeners import Listeners
 from samcast.wire.batch import Batch
 from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload, message_parts
 from samcast.wire.errors import WireError
@@ -30,11 +31,13 @@ from samcast.wire.group import (
 from samcast.wire.order import Configuration
 from samcast.wire.session import (
     CHANNEL_BASE,
+    KIND_DATAGRAM,
     KIND_SESSION,
     NODE_MAX,
     PROTOCOL,
     ROUTE_BYTES,
     Hello,
+    MulticastRequest,
     Peer,
     Ping,
     Refused,
@@ -95,6 +98,7 @@ class Mesh:
         self.traffic = Traffic()
         self._peers: dict[NodeId, Connection] = {}
         self._clients: dict[int, Connection] = {}
+        self._listeners = Listeners(datagrams)
         self._client_next = time.time_ns() // 1000  # so that ids aren't used again after a restart
         self._servers: list[asyncio.Server] = []
         self._dialing: list[asyncio.Task[None]] = []
@@ -233,6 +237,7 @@ class Mesh:
     def _on_lost(self, connection: Connection) -> None:
         if self._clients.get(connection.id) is connection:
             del self._clients[connection.id]
+            self._listeners.remove(connection)
         elif self._peers.get(connection.id) is connection:
             del self._peers[connection.id]
             self._on_connection(Unreachable(connection.id))
@@ -256,6 +261,8 @@ class Mesh:
             connection.write(encode_session(Status(self._answer(message))))
         elif isinstance(message, Ping):
             connection.write(encode_session(message))
+        elif isinstance(message, MulticastRequest):
+            self._listeners.add(connection)
 
     def _say_once(self, whom: str, event: str, text: str, **facts: str | int) -> None:
         """Not again and again to one and the same, who tries again and again."""
@@ -345,7 +352,9 @@ class Mesh:
             return
         if node_of(source) != connection.id:
             raise WireError("route-source", f"node {connection.id} speaks for {source}")
-        if target >= CHANNEL_BASE or target == self._node.id:
+        if kind == KIND_DATAGRAM and target == self._node.id:
+            self._answer_listener(source, payload)
+        elif target >= CHANNEL_BASE or target == self._node.id:
             self._deliver_from_node(source, kind, payload)
         else:
             client = self._clients.get(target)
@@ -366,45 +375,66 @@ class Mesh:
     def _on_client_frame(
         self, connection: Connection, kind: int, target: int, payload: bytes
     ) -> None:
-        is_known = kind == KIND_BATCH or (kind == KIND_CONTROL and _is_for_clients(payload))
+        is_known = kind in (KIND_BATCH, KIND_DATAGRAM) or (
+            kind == KIND_CONTROL and _is_for_clients(payload)
+        )
         if not is_known:
             raise WireError("client-kind", "that is not for clients to say")
         if target == self._node.id:
-            self._deliver(connection.id, decode_payload(kind, payload, ROUTE_BYTES))
+            if kind == KIND_DATAGRAM:
+                self._answer_listener(connection.id, payload)
+            else:
+                self._deliver(connection.id, decode_payload(kind, payload, ROUTE_BYTES))
             return
-        nodes = [target]
-        if target >= CHANNEL_BASE:
-            channel = target - CHANNEL_BASE
-            if channel not in (Channel.DATA, Channel.PAYLOAD):
-                raise WireError("client-channel", f"channel {channel} is not for clients")
-            nodes = self._on_channel[Channel(channel)]
         # Cut through: the others get it before our own roles look at it.
         body = memoryview(payload)[ROUTE_BYTES:]
         frame = frame_parts(kind, encode_route(connection.id, target), body)
-        self._spread(nodes, frame)
-        if target >= CHANNEL_BASE and self._is_on(Channel(target - CHANNEL_BASE)):
+        if target < CHANNEL_BASE:
+            self._write_to(target, frame)
+            return
+        if target - CHANNEL_BASE not in (Channel.DATA, Channel.PAYLOAD):
+            raise WireError("client-channel", f"channel {target - CHANNEL_BASE} isn't for clients")
+        channel = Channel(target - CHANNEL_BASE)
+        self._spread(channel, frame)
+        if self._is_on(channel):
             self._deliver(connection.id, decode_payload(kind, payload, ROUTE_BYTES))
+
+    def _answer_listener(self, client: NodeId, payload: bytes) -> None:
+        """A client that listens to the group lacks something of what we have sent there."""
+        if self.datagrams is None:
+            return
+        try:
+            again = self.datagrams.answer_client(client, payload[ROUTE_BYTES:])
+        except WireError as error:
+            self.nonsense[error.code] = self.nonsense.get(error.code, 0) + 1
+            return
+        route = encode_route(self._node.id, client)
+        for datagram in again:
+            self._write_to(client, frame_parts(KIND_DATAGRAM, route, datagram))
 
     # what goes out
 
     def send(self, to: NodeId, message: Control | Batch) -> None:
         """To a node, or to a client wherever it is connected."""
+        self._write_to(to, message_parts(encode_route(self._node.id, to), message))
+
+    def _write_to(self, to: NodeId, frame: tuple[bytes | memoryview, ...]) -> None:
         node = node_of(to)
         table = self._clients if node == self._node.id else self._peers
         connection = table.get(to if node == self._node.id else node)
         if connection is not None:
-            connection.write(*message_parts(encode_route(self._node.id, to), message))
+            connection.write(*frame)
 
     def multicast(self, channel: Channel, message: Control | Batch) -> None:
         """To all other nodes of a channel."""
         route = encode_route(self._node.id, CHANNEL_BASE + channel)
-        self._spread(self._on_channel[channel], message_parts(route, message))
+        self._spread(channel, message_parts(route, message))
 
-    def _spread(self, nodes: list[NodeId], frame: tuple[bytes | memoryview, ...]) -> None:
+    def _spread(self, channel: Channel, frame: tuple[bytes | memoryview, ...]) -> None:
         """One transmission that reaches all, or, where there is none, one to each."""
-        if len(nodes) > 1 and self.datagrams is not None and self.datagrams.send(frame):
+        if self.datagrams is not None and self.datagrams.send(frame):
             return
-        for node in nodes:
+        for node in self._on_channel[channel]:
             peer = self._peers.get(node)
             if peer is not None:
                 peer.write(*frame)

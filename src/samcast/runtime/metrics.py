@@ -104,14 +104,11 @@ class Metrics(Collector):
         datagrams = self._telling.mesh.datagrams if self._telling.mesh is not None else None
         if datagrams is None:
             return
-        counts = {"sent": datagrams.sent, "received": datagrams.received,
-                  "asked": datagrams.asked, "repeated": datagrams.repeated,
-                  "given_up": datagrams.given_up}  # fmt: skip
         family = CounterMetricFamily(
-            "samcast_datagrams", "Of multicast: sent, received, questions asked, pieces repeated"
-            " for others; and frames given up.", labels=["what"],
+            "samcast_datagrams", "Of multicast: sent (and their bytes), received, questions asked"
+            " and answered, pieces repeated for others; and frames given up.", labels=["what"],
         )  # fmt: skip
-        for what, count in counts.items():
+        for what, count in datagrams.counts().items():
             family.add_metric([what], count)
         yield family
         dropped = CounterMetricFamily(

@@ -4,18 +4,21 @@ that loses them.
     offset  size  field
          0     4  magic    b"SAMG"
          4     1  version  1
-         5     1  kind     0: a piece, 1: a question for pieces, 2: the newest sequence
+         5     1  kind     0: a piece, 1: a question for pieces, 2: the newest sequence, 3: parity
          6     2  node     whose it is
          8     8  cluster  so that another cluster on the same address is told apart
         16     8  life     of the node, drawn at its start: its sequence begins again
         24     8  sequence of the frame, from 1 on; 0 in a question
-        32     2  index    of the piece
+        32     2  index    of the piece; of parity: 64 times the block, and which one of it
         34     2  count    of the frame's pieces
         36     2  size     of all its pieces but the last, which may be smaller
-        38     2  reserved, 0
+        38     2  last     of parity: the size of the frame's last piece; otherwise 0
         40     4  check    CRC-32C over the 40 bytes above and all that follows
-        44        the piece; or the life that is asked, then 16 bytes for each range that lacks; or
-                  nothing
+        44        the piece or parity; or the life that is asked, then 16 bytes for each range that
+                  lacks; or nothing
+
+Parity is of a block of at most 64 pieces, the frame's last one filled up with zeros: with any of it
+as many pieces of the block can be made up for as there is parity (GRP-25).
 
 Integers are little-endian. Each datagram can be judged alone, before anything is kept of it, and
 what it claims of its frame costs nothing: memory follows the pieces that really came.
@@ -35,7 +38,9 @@ DATAGRAM_HEADER_BYTES = 44
 KIND_PIECE = 0
 KIND_QUESTION = 1
 KIND_NEWEST = 2
+KIND_PARITY = 3
 PIECES_MAX = 2**16 - 1
+BLOCK_PIECES = 64
 RANGES_MAX = 80  # of one question: it fits the smallest network that we use
 SEQUENCE_END = 2**63
 
@@ -60,6 +65,19 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     index: int
     count: int
     size: int  # of all pieces but the last
+    data: bytes
+
+
+class Parity(msgspec.Struct, frozen=True, gc=False):
+    """What makes up for any one lost piece of a block of a frame's pieces."""
+
+    source: Source
+    sequence: int
+    block: int
+    index: int  # which parity of the block
+    count: int  # of the frame's pieces
+    size: int
+    size_last: int
     data: bytes
 
 
@@ -111,6 +129,14 @@ class Envelope:
         data = frame[index * size : (index + 1) * size]
         return self._sealed(KIND_PIECE, sequence, index, count, size, bytes(data))
 
+    def parity(
+        self, sequence: int, place: tuple[int, int], count: int, sizes: tuple[int, int], data: bytes
+    ) -> bytes:
+        """Parity: its place is the block and which one of it; sizes are of pieces, of the last."""
+        block, index = place
+        at = BLOCK_PIECES * block + index
+        return self._sealed(KIND_PARITY, sequence, at, count, sizes[0], data, sizes[1])
+
     def question(self, life: int, ranges: tuple[Lacking, ...]) -> bytes:
         """Ask a life of a node for pieces; at most RANGES_MAX ranges."""
         assert len(ranges) <= RANGES_MAX
@@ -124,24 +150,31 @@ class Envelope:
         return self._sealed(KIND_NEWEST, sequence, 0, 0, 0, b"")
 
     def _sealed(
-        self, kind: int, sequence: int, index: int, count: int, size: int, body: bytes
+        self,
+        kind: int,
+        sequence: int,
+        index: int,
+        count: int,
+        size: int,
+        body: bytes,
+        last: int = 0,
     ) -> bytes:
         header = _HEADER.pack(
             DATAGRAM_MAGIC, DATAGRAM_VERSION, kind, self.source.node, self._cluster,
-            self.source.life, sequence, index, count, size, 0,
+            self.source.life, sequence, index, count, size, last,
         )  # fmt: skip
         return b"".join((header, _CHECK.pack(crc32c(body, crc32c(header))), body))
 
 
-def decode_datagram(data: bytes, cluster: int) -> Piece | Question | Newest:
+def decode_datagram(data: bytes, cluster: int) -> Piece | Parity | Question | Newest:
     """What a datagram of our cluster says, or a `WireError`: drop it and count the code."""
     if len(data) < DATAGRAM_HEADER_BYTES:
         raise WireError("datagram-truncated", f"{len(data)} bytes are less than a header of 44")
     fields = _HEADER.unpack_from(data)
-    magic, version, kind, node, theirs, life, sequence, index, count, size, reserved = fields
+    magic, version, kind, node, theirs, life, sequence, index, count, size, last = fields
     if magic != DATAGRAM_MAGIC:
         raise WireError("datagram-magic", f"{magic!r} instead of {DATAGRAM_MAGIC!r}")
-    if version != DATAGRAM_VERSION or reserved:
+    if version != DATAGRAM_VERSION or (last and kind != KIND_PARITY):
         raise WireError("datagram-version", f"version {version}, and we read {DATAGRAM_VERSION}")
     if theirs != cluster:
         raise WireError("datagram-cluster", f"of cluster {theirs:#x}, not of ours")
@@ -154,6 +187,10 @@ def decode_datagram(data: bytes, cluster: int) -> Piece | Question | Newest:
         return _question(source, body)
     if kind == KIND_NEWEST and not body and sequence < SEQUENCE_END:
         return Newest(source, sequence)
+    if kind == KIND_PARITY:
+        block, index = divmod(index, BLOCK_PIECES)
+        _check_parity(sequence, block, count, size, last, len(body))
+        return Parity(source, sequence, block, index, count, size, last, body)
     if kind != KIND_PIECE:
         raise WireError("datagram-kind", f"kind {kind} is unknown to this version")
     _check_piece(sequence, index, count, size, len(body))
@@ -168,6 +205,23 @@ def _check_piece(sequence: int, index: int, count: int, size: int, length: int) 
             "datagram-range",
             f"piece {index} of {count}, {length} bytes where pieces have {size}, frame {sequence}",
         )
+    _check_frame(count, size)
+
+
+def _check_parity(
+    sequence: int, block: int, count: int, size: int, size_last: int, length: int
+) -> None:
+    is_fitting = length == size and 1 <= size_last <= size and block * BLOCK_PIECES < count
+    if not 1 <= sequence < SEQUENCE_END or not is_fitting:
+        raise WireError(
+            "datagram-range",
+            f"parity of block {block} of {count} pieces, {length} bytes where pieces have {size}"
+            f" and the last {size_last}, frame {sequence}",
+        )
+    _check_frame(count, size)
+
+
+def _check_frame(count: int, size: int) -> None:
     if (count - 1) * size >= FRAME_BYTES_MAX + size:
         raise WireError(
             "datagram-length",

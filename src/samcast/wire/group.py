@@ -430,7 +430,7 @@ class Moved(Control, frozen=True, gc=False, array_like=True, tag=30):
 
 class Follow(Control, frozen=True, gc=False, array_like=True, tag=31):
     """Member -> one data server: send what is committed from here on, as it comes, so many runs;
-    `is_more` adds to what was asked for before instead of starting over."""
+    `is_more` adds to what was asked for before instead of starting over; no runs end it."""
 
     group: Natural
     number_first: Natural

@@ -16,6 +16,7 @@ from samcast.wire.order import Configuration, Natural, Record
 
 PROTOCOL = 1
 KIND_SESSION = 3
+KIND_DATAGRAM = 4  # a question of a client that listens, or a piece for it, with a route before
 ROUTE_BYTES = 16
 NODE_MAX = 2**16 - 1
 CHANNEL_BASE = 2**63  # targets from here on are channels
@@ -87,7 +88,30 @@ class TraceRequest(Record, frozen=True, array_like=True, tag=7):
     number: Natural
 
 
-AnySession = Hello | Welcome | Refused | StatusRequest | Status | Ping | TraceRequest
+class MulticastRequest(Record, frozen=True, array_like=True, tag=8):
+    """A client wants to listen: where, and to whom? Answered now, and whenever that changes."""
+
+
+class MulticastPlace(Record, frozen=True, array_like=True, tag=9):
+    """The answer; `group` is empty where there is no multicast."""
+
+    group: str
+    port: Natural = 0
+    cluster: Natural = 0  # as datagrams name it
+    lives: tuple[tuple[Natural, Natural], ...] = ()  # of nodes
+
+
+AnySession = (
+    Hello
+    | Welcome
+    | Refused
+    | StatusRequest
+    | Status
+    | Ping
+    | TraceRequest
+    | MulticastRequest
+    | MulticastPlace
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(AnySession).decode

@@ -14,7 +14,8 @@ class Samcast:
     name = "samcast"
     promise = "fsynced on 2 of 3, payload and order"
 
-    def __init__(self) -> None:
+    def __init__(self, multicast: str = "") -> None:
+        self._multicast = multicast
         self._cluster: LocalCluster | None = None
         self._groups = 0
 
@@ -25,7 +26,7 @@ class Samcast:
     def start(self, folder: Path) -> None:
         """Start a new cluster in a folder."""
         self._cluster = LocalCluster(folder)
-        self._cluster.make(3)
+        self._cluster.make(3, multicast=self._multicast)
         self._cluster.start_all()
         self._cluster.await_ready()
 

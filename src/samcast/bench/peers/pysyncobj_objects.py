@@ -1,27 +1,28 @@
-"""PySyncObj: three replicas of a Python object, one of them in the process that sends."""
+"""PySyncObj: three replicas of a Python object, each in a process of its own."""
 
+import contextlib
 import importlib.util
+import json
+import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
-from samcast.bench.peers.peer import WINDOW, Processes
-from samcast.bench.peers.pysyncobj_replica import READY_S, replica
+from samcast.bench.peers.peer import WINDOW
 from samcast.errors import SamcastError
 from samcast.runtime.local_cluster import free_ports
 
+REPLICAS = 3
+
 
 class PySyncObj:
-    """A replicated method call per message."""
+    """A replicated method call per message, called at the first replica."""
 
     name = "pysyncobj"
     promise = "applied by a quorum; written to a file, not fsynced"
 
     def __init__(self) -> None:
-        self._processes: Processes | None = None
-        self._own: Any = None
+        self._replicas: list[subprocess.Popen[str]] = []
 
     def missing(self) -> str:
         """What must be installed first."""
@@ -29,54 +30,47 @@ class PySyncObj:
         return "" if is_here else "pip install pysyncobj"
 
     def start(self, folder: Path) -> None:
-        """Two other replicas, and ours."""
-        self._processes = Processes(folder)
-        places = [f"127.0.0.1:{port}" for port in free_ports(3)]
-        for i in (1, 2):
-            others = [place for place in places if place != places[i]]
+        """Three replicas."""
+        places = [f"127.0.0.1:{port}" for port in free_ports(REPLICAS)]
+        for i, own in enumerate(places):
+            others = [place for place in places if place != own]
             command = [sys.executable, "-m", "samcast.bench.peers.pysyncobj_replica",
-                       str(folder / f"journal-{i}"), places[i], *others]  # fmt: skip
-            self._processes.start(f"pysyncobj-{i}", command)
-        self._own = replica(str(folder / "journal-0"), places[0], places[1:])
-        limit = time.monotonic() + READY_S
-        while not self._own.isReady():
-            if time.monotonic() > limit:
-                raise SamcastError(f"PySyncObj is not ready after {READY_S:.0f} s")
-            time.sleep(0.05)
+                       str(folder / f"journal-{i}"), own, *others]  # fmt: skip
+            with (folder / f"replica-{i}.log").open("wb") as log:
+                self._replicas.append(
+                    subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     stderr=log, text=True, start_new_session=True)
+                )  # fmt: skip
+        for replica in self._replicas:
+            self._answer(replica)
+
+    def _answer(self, replica: "subprocess.Popen[str]") -> Any:
+        assert replica.stdout is not None
+        line = replica.stdout.readline()
+        if not line:
+            raise SamcastError("a replica of PySyncObj ended; its log is in the folder (--dir)")
+        return json.loads(line)
+
+    def _ask(self, question: str) -> Any:
+        replica = self._replicas[0]
+        assert replica.stdin is not None
+        replica.stdin.write(question + "\n")
+        replica.stdin.flush()
+        return self._answer(replica)
 
     def stop(self) -> None:
         """End it."""
-        if self._own is not None:
-            self._own.destroy()
-        if self._processes is not None:
-            self._processes.stop()
+        for replica in self._replicas:
+            with contextlib.suppress(ProcessLookupError):
+                replica.kill()
+            replica.communicate()
+        self._replicas = []
 
     def rate(self, bodies: list[bytes], window: int = WINDOW) -> float:
         """Calls with a callback each."""
-        room = threading.Semaphore(window)
-        failed: list[object] = []
-
-        def on_done(result: object, error: object) -> None:
-            if error:
-                failed.append(error)
-            room.release()
-
-        began = time.perf_counter()
-        for body in bodies:
-            room.acquire()
-            self._own.take(body, callback=on_done)
-        for _ in range(window):
-            room.acquire()
-        took = time.perf_counter() - began
-        if failed:
-            raise SamcastError(f"PySyncObj failed: {failed[0]}")
-        return took
+        return float(self._ask(f"rate {len(bodies)} {len(bodies[0])} {window}"))
 
     def one(self, body: bytes, count: int) -> list[float]:
         """One call after the other."""
-        waits: list[float] = []
-        for _ in range(count):
-            began = time.perf_counter()
-            self._own.take(body, sync=True)
-            waits.append((time.perf_counter() - began) * 1000)
+        waits: list[float] = self._ask(f"one {count} {len(body)}")
         return waits
