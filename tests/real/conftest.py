@@ -11,6 +11,7 @@ import pytest
 
 from samcast.runtime.local_cluster import LocalCluster
 
+MULTICAST = os.environ.get("SAMCAST_TEST_MULTICAST", "")  # a group, if nodes are to speak to it
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "--"]
 
 
@@ -52,6 +53,6 @@ def running(cluster: LocalCluster) -> Iterator[None]:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     made = LocalCluster(tmp_path / "cluster")
-    made.make(3, multicast=os.environ.get("SAMCAST_TEST_MULTICAST", ""))
+    made.make(3, multicast=MULTICAST)
     with running(made):
         yield made

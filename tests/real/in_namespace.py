@@ -10,14 +10,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import samcast
-from samcast.client.blocking import Group
 from samcast.client.leading import sequencer_of
 from samcast.client.listener import Listener
 from samcast.errors import ConfigError
@@ -25,11 +23,13 @@ from samcast.runtime.cluster_file import write_cluster_file
 from samcast.runtime.datagrams import Datagrams, datagrams_of
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.datagram import Envelope, Lacking, Source
+from tests.real import multicast_costs
 from tests.real.conftest import running
 from tests.real.listening import listening
 from tests.real.lossy import CUT, install, launcher
+from tests.real.multicast_costs import counted
 from tests.real.striking import NODES, SECONDS, every, judged, pause, restart
-from tests.real.test_metrics import numbers_of, value
+from tests.real.test_metrics import numbers_of
 
 GROUP = "239.77.1.2:7477"
 
@@ -40,11 +40,6 @@ def multicast_cluster(folder: Path, loss: float = 0.0) -> LocalCluster:
     for name in NODES:
         cluster.launchers[name] = launcher(loss)
     return cluster
-
-
-def counted(cluster: LocalCluster, what: str) -> float:
-    return sum(value(numbers_of(cluster, name), "samcast_datagrams_total", what=what)
-               for name in NODES)  # fmt: skip
 
 
 def weather(folder: Path, loss: float) -> None:
@@ -213,33 +208,6 @@ def expect(cluster: LocalCluster, name: str, wanted: dict[str, int]) -> None:
     raise AssertionError(f"{dropped} instead of {wanted}")
 
 
-def rates(folder: Path) -> None:
-    """Not a test: what `./dev multicast` measures, at several losses, and on connections."""
-    for loss in (None, 0.0, 0.01, 0.05, 0.2):
-        place = folder / f"{loss}"
-        place.mkdir()
-        cluster = multicast_cluster(place, loss or 0.0)
-        if loss is None:
-            write_cluster_file(dataclasses.replace(cluster.plan(), multicast=""))
-        with running(cluster), samcast.connect(cluster.address) as client:
-            group = client.group("rates")
-            group.send(b"ready").number(10)
-            said: dict[str, object] = {"loss": loss if loss is not None else "on connections"}
-            said["per_s"] = sorted(rate(group) for _ in range(3))
-            if loss is not None:
-                kinds = ("sent", "received", "asked", "repeated", "given_up")
-                said |= {what: counted(cluster, what) for what in kinds}
-        print(json.dumps(said), flush=True)
-
-
-def rate(group: Group) -> int:
-    bodies = [b"x" * 100] * 400_000
-    began = time.perf_counter()
-    group.send_many(bodies)
-    group.flush()
-    return round(len(bodies) / (time.perf_counter() - began))
-
-
 SCENARIOS: dict[str, Callable[[Path], None]] = {
     "clean": lambda folder: weather(folder, 0.0),
     "loss of 1 %": lambda folder: weather(folder, 0.01),
@@ -247,11 +215,19 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "loss of 20 %": lambda folder: weather(folder, 0.2),
     "killed": killed,
     "cut off": cut_off,
-    "members": members,
+    "listening": members,
     "no group": no_group,
-    "parity": made_up,
+    "made up": made_up,
     "large": large,
     "strangers": strangers,
+}
+
+
+MEASURED = {
+    "rates": multicast_costs.rates,
+    "members": multicast_costs.members,
+    "stopped": multicast_costs.stopped,
+    "parity": multicast_costs.parity,
 }
 
 
@@ -262,9 +238,13 @@ def main() -> None:
     if sys.argv[1] == "bench":
         command = ["samcast", "bench", "--multicast", GROUP, *sys.argv[2:]]
         os.execv(Path(sys.executable).with_name("samcast"), command)
-    if sys.argv[1] == "rates":
+    if sys.argv[1] == "faults":
+        os.environ["SAMCAST_TEST_MULTICAST"] = GROUP
+        files = [f"tests/real/test_{what}_faults.py" for what in ("process", "disk", "step")]
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", "-v", *files, *sys.argv[2:]])
+    if sys.argv[1] in MEASURED:
         with tempfile.TemporaryDirectory(dir=".") as folder:
-            rates(Path(folder))
+            MEASURED[sys.argv[1]](multicast_cluster, Path(folder))
         return
     SCENARIOS[sys.argv[1]](Path(sys.argv[2]))
     print(json.dumps({"played": sys.argv[1]}))

@@ -9,7 +9,7 @@ import pytest
 
 from samcast.client.leading import sequencer_of
 from samcast.runtime.local_cluster import LocalCluster
-from tests.real.conftest import running
+from tests.real.conftest import MULTICAST, running
 from tests.real.killed_at import launcher
 from tests.real.striking import NODES, judged, pause
 
@@ -39,7 +39,7 @@ class Deaths:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cluster = LocalCluster(folder / "cluster")
-        self.cluster.make(3)
+        self.cluster.make(3, multicast=MULTICAST)
         for name in NODES:
             self.cluster.launchers[name] = launcher(self._path(name))
         self.missed: list[Step] = []

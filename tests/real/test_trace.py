@@ -1,10 +1,13 @@
 """The way of one message: remembered by real nodes, bounded, and honest about what is forgotten."""
 
+import gzip
 import json
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import pytest
 
@@ -115,6 +118,56 @@ def test_what_was_before_a_start_is_forgotten_and_silent_nodes_are_named(
     assert [step.what for step in found.steps if "committed" in step.what] == []
     with pytest.raises(RefusedError, match="no message 2"):
         trace(cluster.address, "old", 2)
+
+
+class Collector(BaseHTTPRequestHandler):
+    """What takes spans in a test."""
+
+    taken: ClassVar[list[bytes]] = []
+
+    def do_POST(self) -> None:
+        self.taken.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.mark.req("OPS-05")
+def test_its_way_goes_to_a_collector_as_spans(cluster: LocalCluster) -> None:
+    proto = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+    await_connections(cluster)
+    with samcast.connect(cluster.address) as client:
+        client.group("traced").send(b"one").number(10)
+    whole_trace(cluster, "traced", 1)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/v1/traces"
+    command = [sys.executable, "-m", "samcast.cli.main", "trace", "--cluster", cluster.address]
+    done = subprocess.run([*command, "traced", "1", "--otlp", url], capture_output=True, check=True)
+    server.shutdown()
+    request = proto.ExportTraceServiceRequest.FromString(gunzipped(Collector.taken.pop()))
+    spans = request.resource_spans[0].scope_spans[0].spans
+    assert done.stdout == b"%d spans sent to %s\n" % (len(spans), url.encode())
+    whole = next(span for span in spans if not span.parent_span_id)
+    assert whole.name == "message of traced"
+    parts = [span for span in spans if span is not whole]
+    assert [span.name for span in parts].count("store payload") == 3
+    assert [span.name for span in parts].count("order") == 1
+    for span in parts:
+        assert span.parent_span_id == whole.span_id
+        assert whole.start_time_unix_nano <= span.start_time_unix_nano
+        assert span.start_time_unix_nano <= span.end_time_unix_nano <= whole.end_time_unix_nano
+    failed = subprocess.run(
+        [*command, "traced", "1", "--otlp", "nowhere"], capture_output=True, check=False
+    )
+    assert failed.returncode == 1
+    assert b"is no collector" in failed.stderr
+
+
+def gunzipped(data: bytes) -> bytes:
+    return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
 
 
 # The trail itself.

@@ -30,7 +30,9 @@ def run(
     cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
+    otlp: Annotated[str, typer.Option(help="Send it as OpenTelemetry spans to this collector, such"
+                                      " as http://localhost:4318/v1/traces.")] = "",
+) -> None:  # fmt: skip
     """What happened to one message, where and when, as the nodes still remember it. Times are by
     each node's own clock."""
     import msgspec
@@ -46,6 +48,11 @@ def run(
             f"message {number} of {group!r} is there, but no node remembers its way: they keep only"
             " what happened lately, and nothing from before their last start"
         )
+    if otlp:
+        from samcast.client.spans import export
+
+        typer.echo(f"{export(found, otlp)} spans sent to {otlp}")
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
