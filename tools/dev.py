@@ -134,7 +134,8 @@ def peers(arguments: Sequence[str]) -> NoReturn:
     pip = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
     run_quietly([*pip, "--require-hashes", "-r", str(PEERS_LOCK)])
     run_quietly([str(VENV_PYTHON), "-m", "compileall", "-q", str(ROOT / "src")])
-    against = () if "--against" in arguments else ("--against", "rabbitmq,nats,redis,pysyncobj")
+    usual = ("--against", "rabbitmq,nats,redis,etcd,pysyncobj")
+    against = () if "--against" in arguments else usual
     become(VENV / "bin" / "samcast", "bench", *against, *arguments)
 
 
@@ -179,7 +180,7 @@ CHORES = {
     ),
     "faults": Chore("faults on real processes, 20 s each; arguments go to pytest", faults),
     "bench": Chore("measure a fresh cluster of three nodes on this machine", bench),
-    "peers": Chore("the same work on RabbitMQ, NATS, Redis and PySyncObj", peers),
+    "peers": Chore("the same work on RabbitMQ, NATS, Redis, etcd and PySyncObj", peers),
     "samcast": Chore("run the samcast command line", samcast),
 }
 
