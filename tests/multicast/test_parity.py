@@ -11,10 +11,8 @@ from samcast.multicast.recent import Recent
 from samcast.wire.datagram import (
     BLOCK_PIECES,
     Envelope,
-    Newest,
     Parity,
     Piece,
-    Question,
     Source,
     decode_datagram,
 )
@@ -34,7 +32,7 @@ class Draws:
 def sent(frame: bytes, percent: int) -> list[Piece | Parity]:
     recent = Recent(Envelope(CLUSTER, Source(1, 1)), SIZE, parity_percent=percent)
     found = [decode_datagram(datagram, CLUSTER) for datagram in recent.send(frame)]
-    return [message for message in found if not isinstance(message, Question | Newest)]
+    return [message for message in found if isinstance(message, Piece | Parity)]
 
 
 @pytest.mark.req("GRP-25")

@@ -19,7 +19,7 @@ import samcast
 from samcast.client.leading import sequencer_of
 from samcast.client.listener import Listener
 from samcast.errors import ConfigError
-from samcast.runtime.cluster_file import write_cluster_file
+from samcast.runtime.cluster_file import DATAGRAM_BYTES, write_cluster_file
 from samcast.runtime.datagrams import Datagrams, datagrams_of
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.datagram import Envelope, Lacking, Source
@@ -36,7 +36,7 @@ GROUP = "239.77.1.2:7477"
 
 def multicast_cluster(folder: Path, loss: float = 0.0) -> LocalCluster:
     cluster = LocalCluster(folder / "cluster")
-    cluster.make(3, multicast=GROUP)
+    cluster.make(3, multicast=GROUP, datagram_bytes=DATAGRAM_BYTES)  # as on usual networks
     for name in NODES:
         cluster.launchers[name] = launcher(loss)
     return cluster
@@ -50,6 +50,20 @@ def weather(folder: Path, loss: float) -> None:
         judged(cluster, lambda: pause(SECONDS))
         assert counted(cluster, "received") > 100
         assert (counted(cluster, "repeated") > 0) == (loss > 0)
+
+
+def four_groups(folder: Path) -> None:
+    """Each channel in a group of its own, nodes that have one role only, members that hear two."""
+    cluster = multicast_cluster(folder, 0.02)
+    plan = cluster.plan()
+    nodes = [*plan.nodes[:2], dataclasses.replace(plan.nodes[2], roles=("data",))]
+    apart = dataclasses.replace(
+        plan, nodes=tuple(nodes), k_commit=2, e_commit=1, is_multicast_apart=True
+    )
+    write_cluster_file(apart)
+    install(0.02, Listener)
+    with running(cluster):
+        judged(cluster, lambda: pause(SECONDS))
 
 
 def killed(folder: Path) -> None:
@@ -183,9 +197,10 @@ def strangers(folder: Path) -> None:
 
 
 def nonsense(edge: Datagrams) -> list[bytes]:
-    ours = Envelope(edge.cluster, Source(2, 2**62))
+    cluster = edge.lanes_of_members()[0][2]
+    ours = Envelope(cluster, Source(2, 2**62))
     good = ours.cut(1, b"hello", 100)[0]
-    huge = Envelope(edge.cluster, Source(2, 2**62))._sealed(0, 1, 0, 65535, 60000, bytes(60000))
+    huge = Envelope(cluster, Source(2, 2**62))._sealed(0, 1, 0, 65535, 60000, bytes(60000))
     asking = ours.question(edge.life, (Lacking(1, 0, 0),))
     pieces = [ours.piece(n, bytes(5000), 1000, 0, 5) for n in range(1, 1001)]
     return [
@@ -210,6 +225,7 @@ def expect(cluster: LocalCluster, name: str, wanted: dict[str, int]) -> None:
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {
     "clean": lambda folder: weather(folder, 0.0),
+    "four groups": four_groups,
     "loss of 1 %": lambda folder: weather(folder, 0.01),
     "loss of 5 %": lambda folder: weather(folder, 0.05),
     "loss of 20 %": lambda folder: weather(folder, 0.2),
@@ -225,6 +241,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
 
 MEASURED = {
     "rates": multicast_costs.rates,
+    "sizes": multicast_costs.sizes,
     "members": multicast_costs.members,
     "stopped": multicast_costs.stopped,
     "parity": multicast_costs.parity,

@@ -1,4 +1,4 @@
-"""Not tests: what `./dev multicast rates | members | stopped | parity` measure, each in a network
+"""Not tests: what `./dev multicast rates | sizes | members | stopped | parity` measure, in a network
 namespace of its own, with one line of JSON for each case.
 """
 
@@ -136,6 +136,17 @@ def paced(group: Group, what: str, seconds: float) -> int:
     took = time.monotonic() - began
     say(while_=what, per_s=round(sent / took), confirmed_ms=round(statistics.median(waits), 1))
     return sent
+
+
+def sizes(make: Any, folder: Path) -> None:
+    """How large datagrams may be decides what they cost: 1,400 bytes on usual networks, 8,900 where
+    they have jumbo frames, 60,000 within one machine."""
+    for size in (1400, 8900, 60_000):
+        place = folder / str(size)
+        place.mkdir()
+        cluster: LocalCluster = make(place)
+        write_cluster_file(dataclasses.replace(cluster.plan(), datagram_bytes=size))
+        measured(cluster, datagram_bytes=size)
 
 
 def rates(make: Any, folder: Path) -> None:

@@ -51,7 +51,7 @@ def _panel(table: dict[str, dict[str, Any]], panel: Panel, left: int) -> list[st
         top = TOP + ROW * place
         low, high = (left + BAR * value / most for value in row[f"{key}_spread"])
         length = max(1.0, BAR * row[key] / most)
-        colour = OURS if name == "samcast" else OTHERS
+        colour = OURS if _is_ours(name) else OTHERS
         parts += [
             f'<rect x="{left}" y="{top + 4}" width="{length:.1f}" height="16" rx="2"'
             f' fill="{colour}"/>',
@@ -63,7 +63,11 @@ def _panel(table: dict[str, dict[str, Any]], panel: Panel, left: int) -> list[st
 
 
 def _weight(name: str) -> str:
-    return "600" if name == "samcast" else "400"
+    return "600" if _is_ours(name) else "400"
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("samcast")
 
 
 def _text(

@@ -1,7 +1,10 @@
 """The same work on Samcast and on what people use today, alternating in one run."""
 
+import os
+import shutil
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,36 +37,42 @@ PEERS: dict[str, Callable[[], list[Peer]]] = {
 
 
 def compare(comparison: Comparison, place: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Every system in turn, so many times; rates, latencies, and how many times ours they are."""
+    """Every system in turn, so many times, each alone on the machine in its turn; rates, latencies,
+    and how many times ours they are."""
     unknown = [name for name in comparison.peers if name not in PEERS]
     if unknown:
         raise SamcastError(f"no such peer: {', '.join(unknown)}; there are {', '.join(PEERS)}")
-    peers = [peer for name in comparison.peers for peer in PEERS[name]()]
-    systems: list[Peer] = [Samcast(comparison.multicast), *peers]
-    rounds, scale = comparison.rounds, comparison.scale
-    for system in systems:
+    found: dict[str, dict[str, list[float]]] = {}
+    for system in _systems(comparison):
         if wanted := system.missing():
             raise SamcastError(f"{system.name} can't run here; first: {wanted}")
-    started: list[Peer] = []
-    found: dict[str, dict[str, list[float]]] = {}
+    for number in range(1, comparison.rounds + 1):
+        for system in _systems(comparison):
+            results = found.setdefault(system.name, {"per_s": [], "p50_ms": [], "mb_per_s": []})
+            with _running(system, place / f"{system.name}-{number}"):
+                _measure(system, comparison.scale, results)
+            say(f"round {number}: {system.name:17} {results['per_s'][-1]:>10,.0f}/s"
+                f"  p50 {results['p50_ms'][-1]:.2f} ms"
+                f"  1 MB messages {results['mb_per_s'][-1]:.0f} MB/s")  # fmt: skip
+    return _table(_systems(comparison), found)
+
+
+def _systems(comparison: Comparison) -> list[Peer]:
+    ours = [Samcast(), *([Samcast(comparison.multicast)] if comparison.multicast else [])]
+    return [*ours, *[peer for name in comparison.peers for peer in PEERS[name]()]]
+
+
+@contextmanager
+def _running(system: Peer, folder: Path) -> Iterator[None]:
+    """Nobody else's servers take processor time meanwhile, and what it has written is gone."""
+    folder.mkdir()
     try:
-        for system in systems:
-            say(f"starting {system.name}")
-            folder = place / system.name
-            folder.mkdir()
-            started.append(system)
-            system.start(folder)
-        for number in range(1, rounds + 1):
-            for system in systems:
-                results = found.setdefault(system.name, {"per_s": [], "p50_ms": [], "mb_per_s": []})
-                _measure(system, scale, results)
-                say(f"round {number}: {system.name:16} {results['per_s'][-1]:>10,.0f}/s"
-                    f"  p50 {results['p50_ms'][-1]:.2f} ms"
-                    f"  1 MB messages {results['mb_per_s'][-1]:.0f} MB/s")  # fmt: skip
+        system.start(folder)
+        yield
     finally:
-        for system in started:
-            system.stop()
-    return _table(systems, found)
+        system.stop()
+        shutil.rmtree(folder)
+        os.sync()
 
 
 def _measure(system: Peer, scale: float, results: dict[str, list[float]]) -> None:

@@ -17,7 +17,7 @@ from samcast.runtime.chance import SystemChance
 from samcast.runtime.group_socket import Place, joined, received
 from samcast.wire.batch import Batch
 from samcast.wire.codec import decode_payload
-from samcast.wire.datagram import Envelope, Question, Source, decode_datagram
+from samcast.wire.datagram import Envelope, Heard, Question, Source, cluster_of, decode_datagram
 from samcast.wire.errors import WireError
 from samcast.wire.frame import decode_frame
 from samcast.wire.group import Control
@@ -39,18 +39,25 @@ Ask = Callable[[NodeId, bytes], None]
 OnMessage = Callable[[NodeId, Control | Batch], None]
 
 
+class Lane:
+    """One group that is heard."""
+
+    def __init__(self, cluster: int, ear: socket.socket) -> None:
+        self.cluster = cluster
+        self.ear = ear
+        self.hearing = Hearing(SystemChance())
+        self.envelope = Envelope(cluster, Source(NOBODY, NOBODY))
+
+
 class Listener:
     """What one client hears; used in its loop only."""
 
     def __init__(self, ask: Ask, on_message: OnMessage) -> None:
         self._ask = ask
         self._on_message = on_message
-        self._told = MulticastPlace("")
+        self._lanes: dict[int, Lane] = {}  # by cluster, as datagrams say it
         self._places: dict[NodeId, Place] = {}
         self._host = ""
-        self._hearing = Hearing(SystemChance())
-        self._envelope = Envelope(0, Source(NOBODY, NOBODY))
-        self._ear: socket.socket | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self.asked = 0
@@ -58,38 +65,39 @@ class Listener:
         self.dropped: dict[str, int] = {}  # by code
 
     def tune(self, told: MulticastPlace, peers: tuple[Peer, ...], host: str) -> None:
-        """Our node has told where the group is and which lives count; `host` is our own address on
-        the network that we share with it."""
-        if not told.group:
+        """Our node has told where the groups are and which lives count; `host` is our own address
+        on the network that we share with it."""
+        if not told.lanes:
             raise ConfigError(
                 "this cluster has no multicast: its file has no key `multicast`; connect without it"
             )
         self._places = {peer.node: (peer.host, peer.port) for peer in peers}
-        before = (self._told.group, self._told.port, self._told.cluster, self._host)
-        if (told.group, told.port, told.cluster, host) != before:
-            self._join((told.group, told.port), host)
-            self._envelope = Envelope(told.cluster, Source(NOBODY, NOBODY))
+        clusters = {cluster for _, _, cluster in told.lanes}
+        if clusters != set(self._lanes) or host != self._host:
+            self._leave()
             self._host = host
-        self._told = told
-        for node, life in told.lives:
-            self._hearing.expect(node, life)
+            for group, port, cluster in told.lanes:
+                self._lanes[cluster] = Lane(cluster, self._join((group, port), host))
+        for lane in self._lanes.values():
+            for node, life in told.lives:
+                lane.hearing.expect(node, life)
 
-    def _join(self, group: Place, host: str) -> None:
-        self._leave()
+    def _join(self, group: Place, host: str) -> socket.socket:
         try:
-            self._ear = joined(group, host)
+            ear = joined(group, host)
         except OSError as error:
             raise ConfigError(
                 f"can't hear multicast group {group[0]}:{group[1]} from {host}: {error.strerror};"
                 " connect without `multicast` where the network doesn't have it"
             ) from error
-        asyncio.get_running_loop().add_reader(self._ear, self._drain, self._ear)
+        asyncio.get_running_loop().add_reader(ear, self._drain, ear)
+        return ear
 
     def _leave(self) -> None:
-        if self._ear is not None:
-            asyncio.get_running_loop().remove_reader(self._ear)
-            self._ear.close()
-            self._ear = None
+        for lane in self._lanes.values():
+            asyncio.get_running_loop().remove_reader(lane.ear)
+            lane.ear.close()
+        self._lanes = {}
 
     def stop(self) -> None:
         """No more of it."""
@@ -120,17 +128,18 @@ class Listener:
             self.dropped[error.code] = self.dropped.get(error.code, 0) + 1
 
     def _take(self, data: bytes, place: Place | None) -> None:
-        message = decode_datagram(data, self._told.cluster)
+        lane = self._lanes.get(cluster_of(data))
+        message = decode_datagram(data, lane.cluster if lane is not None else NOBODY)
         node = message.source.node
         if place is not None and self._places.get(node) != place:
             raise WireError("datagram-source", f"node {node} isn't at {place[0]}")
-        if isinstance(message, Question):
-            return
-        frame = self._hearing.take(message, int(time.monotonic() * 1000))
+        if lane is None or isinstance(message, Question | Heard):
+            return  # between nodes
+        frame = lane.hearing.take(message, int(time.monotonic() * 1000))
         self._heard_at = time.monotonic()
         if frame is not None:
             self._open(node, frame)
-        if self._hearing.is_lacking:
+        if lane.hearing.is_lacking:
             self._plan_tick()
 
     def _open(self, node: NodeId, frame: bytes) -> None:
@@ -150,8 +159,10 @@ class Listener:
 
     def _tick(self) -> None:
         self._tick_timer = None
-        for asking in self._hearing.questions(int(time.monotonic() * 1000)):
-            self.asked += 1
-            self._ask(asking.node, self._envelope.question(asking.life, asking.ranges))
-        if self._hearing.is_lacking:
+        for lane in self._lanes.values():
+            self._drain(lane.ear)  # What has come isn't lacking.
+            for asking in lane.hearing.questions(int(time.monotonic() * 1000)):
+                self.asked += 1
+                self._ask(asking.node, lane.envelope.question(asking.life, asking.ranges))
+        if any(lane.hearing.is_lacking for lane in self._lanes.values()):
             self._plan_tick()

@@ -12,6 +12,8 @@ from samcast.multicast.reassembly import Reassembly
 from samcast.wire.datagram import Lacking, Newest, Parity, Piece
 from samcast.wire.errors import WireError
 
+TELL_BYTES = 128 * 1024
+
 
 class Asking(msgspec.Struct, frozen=True, gc=False):
     """A question for one life of a node."""
@@ -28,6 +30,7 @@ class Hearing:
         self._chance = chance
         self._lives: dict[NodeId, int] = {}
         self._heard: dict[NodeId, Reassembly] = {}
+        self._untold: dict[NodeId, int] = {}  # bytes of whole frames since we last told
         self._given_up_before = 0  # in lives that are over
 
     def expect(self, node: NodeId, life: int) -> bool:
@@ -54,7 +57,17 @@ class Hearing:
         if isinstance(message, Newest):
             heard.announce(message.sequence, now_ms)
             return None
-        return heard.take(message, now_ms)
+        frame = heard.take(message, now_ms)
+        if frame is not None:
+            self._untold[source.node] = self._untold.get(source.node, 0) + len(frame)
+        return frame
+
+    def to_tell(self, node: NodeId) -> tuple[int, int] | None:
+        """The life of a node and how far it was heard, if it is time to tell it."""
+        if self._untold.get(node, 0) < TELL_BYTES:
+            return None
+        self._untold[node] = 0
+        return self._lives[node], self._heard[node].heard
 
     @property
     def is_lacking(self) -> bool:

@@ -177,6 +177,11 @@ class Reassembly:
         self.given_up += 1
 
     @property
+    def heard(self) -> int:
+        """All up to this frame is here, or given up."""
+        return next(iter(self._gathering), self._next) - 1
+
+    @property
     def is_lacking(self) -> bool:
         """Whether there is anything to ask for, now or later."""
         return bool(self._gathering)

@@ -14,6 +14,7 @@ from typing import Any
 
 from samcast.errors import ConfigError
 from samcast.group.settings import GroupSettings
+from samcast.machine.ports import Channel
 from samcast.machine.quorum import check_quorums
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
 from samcast.wire.session import NODE_MAX
@@ -22,7 +23,7 @@ ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA}
 NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "metrics", "roles", "folder",
              "uuid"}  # fmt: skip
 TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure",
-            "multicast", "datagram_bytes", "parity_percent"}  # fmt: skip
+            "multicast", "datagram_bytes", "parity_percent", "multicast_apart"}  # fmt: skip
 SERVERS_MAX = 64
 DATAGRAM_BYTES = 1400  # fits every usual network
 SOCKET_PATH_MAX = 100  # what every system takes
@@ -69,6 +70,7 @@ class ClusterPlan:
     multicast: str = ""  # group:port, where the network has multicast
     datagram_bytes: int = DATAGRAM_BYTES
     parity_percent: int = 0  # of multicast: pieces that make up for lost ones
+    is_multicast_apart: bool = False  # four groups, one for each channel, instead of one
 
     def node(self, name: str) -> NodePlan:
         """The node of this name."""
@@ -77,6 +79,15 @@ class ClusterPlan:
                 return node
         known = ", ".join(node.name for node in self.nodes)
         raise ConfigError(f"{self.path}: there is no node {name!r}; it lists {known}")
+
+    def groups(self) -> dict[Channel, tuple[str, int]]:
+        """Where each channel is multicast: all at one place, or at four that follow each other."""
+        host, port = host_and_port(self.multicast)
+        first = ipaddress.IPv4Address(host)
+        return {
+            channel: (str(first + place if self.is_multicast_apart else first), port)
+            for place, channel in enumerate(Channel)
+        }
 
     def configuration(self) -> Configuration:
         """The configuration that the cluster begins with."""
@@ -94,6 +105,7 @@ class ClusterPlan:
         if self.multicast:
             facts |= {"multicast": self.multicast, "datagram_bytes": str(self.datagram_bytes)}
             facts |= {"parity_percent": str(self.parity_percent)}
+            facts |= {"multicast_apart": str(self.is_multicast_apart)}
         for node in self.nodes:
             roles = "+".join(node.roles)
             facts[f"node.{node.id}"] = f"{node.name} {node.host}:{node.port} {roles} {node.uuid}"
@@ -147,6 +159,7 @@ class _Reader:
                 {"datagram_bytes": DATAGRAM_BYTES, **content}, "datagram_bytes", "", 500, 60_000
             ),
             parity_percent=self._parity(content),
+            is_multicast_apart=self._bool(content, "multicast_apart"),
         )
         try:
             check_quorums(plan.configuration())
@@ -354,6 +367,8 @@ def write_cluster_file(plan: ClusterPlan) -> None:
         lines.append(f"datagram_bytes = {plan.datagram_bytes}")
         if plan.parity_percent:
             lines.append(f"parity_percent = {plan.parity_percent}")
+        if plan.is_multicast_apart:
+            lines.append("multicast_apart = true")
     for node in plan.nodes:
         roles = ", ".join(f'"{role}"' for role in node.roles)
         lines += [

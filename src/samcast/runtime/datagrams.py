@@ -1,29 +1,27 @@
 """Multicast between nodes: frames that one transmission brings to all others.
 
-Two sockets: one hears the group, one speaks, asks for what is lacking and is asked. What comes from
+Sockets hear the groups, and one more speaks, asks for what is lacking and is asked. What comes from
 anybody but the nodes of our file, from their own addresses, is dropped and counted, and never
 answered. Clients that listen ask on their connections, and are answered there.
 """
 
 import asyncio
-import hashlib
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from samcast.errors import ConfigError
-from samcast.machine.ports import NodeId
-from samcast.multicast.hearing import Hearing
-from samcast.multicast.recent import Recent
-from samcast.runtime.chance import SystemChance
-from samcast.runtime.cluster_file import ClusterPlan, NodePlan, host_and_port
+from samcast.machine.ports import Channel, NodeId
+from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.group_socket import Place, Speaker, joined, received
+from samcast.runtime.lane import Lane
 from samcast.wire.datagram import (
     DATAGRAM_HEADER_BYTES,
-    Envelope,
+    Heard,
     Question,
     Source,
+    cluster_of,
     decode_datagram,
 )
 from samcast.wire.errors import WireError
@@ -32,7 +30,7 @@ IP_HEADERS_BYTES = 28
 # Larger ones go by connections, which have their own flow control.
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 TICK_S = 0.002
-QUIET_MS = (10, 40)  # after our last frame: then we say that it was the last, each time once
+MEMBERS_CHANNELS = (Channel.GLOBAL, Channel.PAYLOAD)
 
 OnFrame = Callable[[NodeId, bytes], None]
 
@@ -43,26 +41,26 @@ def datagrams_of(plan: ClusterPlan, node: NodePlan) -> "Datagrams | None":
 
 
 class Datagrams:
-    """One node's end of the group."""
+    """One node's end of all lanes."""
 
     def __init__(self, plan: ClusterPlan, node: NodePlan) -> None:
-        self.group = host_and_port(plan.multicast)
         self._host = node.host
+        self._node = node.id
         self._places = {n.id: (n.host, n.port) for n in plan.nodes if n.id != node.id}
-        name = f"{plan.cluster} {plan.digest()}".encode()
-        self.cluster = int.from_bytes(hashlib.sha256(name).digest()[:8], "little") >> 1
         self._own = node.listens_on
         self.life = 1 + secrets.randbelow(2**62)
-        self._envelope = Envelope(self.cluster, Source(node.id, self.life))
         size = plan.datagram_bytes - IP_HEADERS_BYTES - DATAGRAM_HEADER_BYTES
-        self._recent = Recent(self._envelope, size, parity_percent=plan.parity_percent)
-        self._hearing = Hearing(SystemChance())
+        name = f"{plan.cluster} {plan.digest()}"
+        self._groups = plan.groups()
+        lanes = {
+            group: Lane(group, name, Source(node.id, self.life), size, plan.parity_percent)
+            for group in self._groups.values()
+        }
+        self._lanes = {lane.cluster: lane for lane in lanes.values()}
+        self._of_channel = {channel: lanes[group] for channel, group in self._groups.items()}
         self._on_frame: OnFrame = lambda node, frame: None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ear: socket.socket | None = None
         self._speaker: Speaker | None = None
-        self._sent_ms = 0
-        self._tells = len(QUIET_MS)  # how often we have said which frame was the last
         self._tick_timer: asyncio.TimerHandle | None = None
         self.on_new_life: Callable[[], None] = lambda: None
         self.received = 0
@@ -73,42 +71,48 @@ class Datagrams:
 
     # life
 
-    def start(self, on_frame: OnFrame) -> None:
-        """Join the group."""
+    def start(self, on_frame: OnFrame, channels: Sequence[Channel]) -> None:
+        """Join the groups of these channels."""
         self._on_frame = on_frame
         self._loop = asyncio.get_running_loop()
-        try:
-            self._ear = joined(self.group, self._host)
-            self._speaker = Speaker(self._own, self._host)
-        except OSError as error:
-            raise ConfigError(
-                f"can't use multicast group {self.group[0]}:{self.group[1]} on {self._host}:"
-                f" {error.strerror}; does this network have it? Leave `multicast` out otherwise"
-            ) from error
-        for end in (self._ear, self._speaker.end):
+        hearing = {self._of_channel[channel].cluster for channel in channels}
+        for lane in self._lanes.values():
+            try:
+                lane.ear = joined(lane.group, self._host) if lane.cluster in hearing else None
+                self._speaker = self._speaker or Speaker(self._own, self._host)
+            except OSError as error:
+                raise ConfigError(
+                    f"can't use multicast group {lane.group[0]}:{lane.group[1]} on {self._host}:"
+                    f" {error.strerror}; does this network have it? Leave `multicast` out otherwise"
+                ) from error
+        for end in self._ends():
             self._loop.add_reader(end, self._drain, end)
 
+    def _ends(self) -> list[socket.socket]:
+        ears = [lane.ear for lane in self._lanes.values() if lane.ear is not None]
+        return [*ears, self._speaker.end] if self._speaker is not None else ears
+
     def stop(self) -> None:
-        """Leave it."""
+        """Leave them."""
         if self._tick_timer is not None:
             self._tick_timer.cancel()
-        for end in (self._ear, self._speaker.end if self._speaker is not None else None):
-            if end is not None:
-                if self._loop is not None:
-                    self._loop.remove_reader(end)
-                end.close()
-        self._ear = self._speaker = None
+        for end in self._ends():
+            if self._loop is not None:
+                self._loop.remove_reader(end)
+            end.close()
+        self._speaker = None
+        for lane in self._lanes.values():
+            lane.ear = None
 
     # what goes out
 
-    def send(self, frame: tuple[bytes | memoryview, ...]) -> bool:
-        """To all others, unless it is too large for that."""
+    def send(self, channel: Channel, frame: tuple[bytes | memoryview, ...]) -> bool:
+        """To all others of a channel, unless it is too large for that, or too much waits."""
         if self._speaker is None or sum(map(len, frame)) > FRAME_BYTES_MAX:
             return False
-        self._speaker.put(self._recent.send(b"".join(frame)), self.group)
-        self._sent_ms, self._tells = self._now_ms(), 0
+        is_sent = self._of_channel[channel].send(b"".join(frame), self._speaker, now_ms())
         self._plan_tick()
-        return True
+        return is_sent
 
     # what comes in
 
@@ -121,52 +125,79 @@ class Datagrams:
                 self._dropped[error.code] = self._dropped.get(error.code, 0) + 1
 
     def _take(self, data: bytes, place: Place) -> None:
-        message = decode_datagram(data, self.cluster)
+        lane = self._lane_of(data)
+        message = decode_datagram(data, lane.cluster)
         node = message.source.node
         if self._places.get(node) != place:
-            if node != self._envelope.source.node:  # Our own come back to us.
+            if node != self._node:  # Our own come back to us.
                 raise WireError("datagram-source", f"node {node} isn't at {place[0]}")
             return
-        if isinstance(message, Question):
-            if self._speaker is not None:
-                self._speaker.put(self._answer(node, message), place)
+        if self._speaker is None:
             return
-        frame = self._hearing.take(message, self._now_ms())
-        if frame is not None:
-            self._on_frame(node, frame)
-        if self._hearing.is_lacking:
-            self._plan_tick()
+        if isinstance(message, Question):
+            self._speaker.put(self._answer(lane, node, message), place)
+        elif isinstance(message, Heard):
+            if message.life == self.life:
+                lane.on_heard(node, message.sequence, self._speaker, now_ms())
+        else:
+            frame = lane.hearing.take(message, now_ms())
+            if frame is not None:
+                self._tell(lane, node)
+                self._on_frame(node, frame)
+            if lane.hearing.is_lacking:
+                self._plan_tick()
+
+    def _lane_of(self, data: bytes) -> Lane:
+        """Any one if it is of none: then that is found out when it is looked at."""
+        return self._lanes.get(cluster_of(data)) or next(iter(self._lanes.values()))
+
+    def _tell(self, lane: Lane, node: NodeId) -> None:
+        """Let a node know how far we have heard it, so that it goes on."""
+        told = lane.hearing.to_tell(node)
+        if told is not None and self._speaker is not None:
+            self._speaker.put([lane.envelope.heard(*told)], self._places[node])
 
     def answer_client(self, client: NodeId, data: bytes) -> list[bytes]:
         """What a client that listens is to be sent again, on its connection."""
-        message = decode_datagram(data, self.cluster)
+        lane = self._lane_of(data)
+        message = decode_datagram(data, lane.cluster)
         if not isinstance(message, Question):
             raise WireError("datagram-client", "clients that listen ask, and say nothing else")
-        return self._answer(client, message)
+        return self._answer(lane, client, message)
 
-    def _answer(self, asker: NodeId, question: Question) -> list[bytes]:
+    def _answer(self, lane: Lane, asker: NodeId, question: Question) -> list[bytes]:
         """What goes to all is sent here; the rest is for the one who asked."""
         if question.life != self.life or self._speaker is None:
             return []
-        again = self._recent.answer(asker, question.ranges, self._now_ms())
+        again = lane.recent.answer(asker, question.ranges, now_ms())
         self.answered += 1
         self.repeated += len(again.to_one) + len(again.to_all)
-        self._speaker.put(again.to_all, self.group)
+        self._speaker.put(again.to_all, lane.group)
         return again.to_one
+
+    # others
 
     def expect(self, node: NodeId, life: int) -> None:
         """A node has told, on a connection, which life it is in; nothing of another one counts."""
-        if self._hearing.expect(node, life):
+        are_new = [lane.expect(node, life, now_ms()) for lane in self._lanes.values()]
+        if any(are_new):
             self.on_new_life()
+
+    def forget(self, node: NodeId) -> None:
+        """A node is gone: nobody waits until it has heard something."""
+        for lane in self._lanes.values():
+            lane.forget(node)
 
     @property
     def lives(self) -> tuple[tuple[NodeId, int], ...]:
         """Of all nodes that we know of, ours included."""
-        known = {**self._hearing.lives, self._envelope.source.node: self.life}
-        return tuple(known.items())
+        lane = next(iter(self._lanes.values()))
+        return tuple({**lane.hearing.lives, self._node: self.life}.items())
 
-    def _now_ms(self) -> int:
-        return int(time.monotonic() * 1000)
+    def lanes_of_members(self) -> tuple[tuple[str, int, int], ...]:
+        """Group, port and cluster of what members hear."""
+        lanes = [self._of_channel[channel] for channel in MEMBERS_CHANNELS]
+        return tuple(dict.fromkeys((*lane.group, lane.cluster) for lane in lanes))
 
     # now and then
 
@@ -175,19 +206,20 @@ class Datagrams:
             self._tick_timer = self._loop.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
-        """Ask for what is lacking; say which frame was the last, for those who lack just that."""
+        """Ask for what is lacking; send what may be sent by now; say what was the last."""
         self._tick_timer = None
         if self._speaker is None:
             return
-        now_ms = self._now_ms()
-        for asking in self._hearing.questions(now_ms):
-            self.asked += 1
-            question = self._envelope.question(asking.life, asking.ranges)
-            self._speaker.put([question], self._places[asking.node])
-        if self._tells < len(QUIET_MS) and now_ms - self._sent_ms >= QUIET_MS[self._tells]:
-            self._tells += 1
-            self._speaker.put([self._envelope.newest(self._recent.sequence)], self.group)
-        if self._tells < len(QUIET_MS) or self._hearing.is_lacking:
+        for lane in self._lanes.values():
+            if lane.ear is not None:  # What has come isn't lacking.
+                self._drain(lane.ear)
+            for asking in lane.hearing.questions(now_ms()):
+                self.asked += 1
+                question = lane.envelope.question(asking.life, asking.ranges)
+                self._speaker.put([question], self._places[asking.node])
+            lane.send_waiting(self._speaker, now_ms())
+            lane.tell_newest(self._speaker, now_ms())
+        if any(lane.is_busy for lane in self._lanes.values()):
             self._plan_tick()
 
     # for people
@@ -202,7 +234,7 @@ class Datagrams:
             "asked": self.asked,
             "answered": self.answered,
             "repeated": self.repeated,
-            "given_up": self._hearing.given_up,
+            "given_up": sum(lane.hearing.given_up for lane in self._lanes.values()),
         }
 
     @property
@@ -210,3 +242,8 @@ class Datagrams:
         """By code, what made no sense or had no room."""
         unsent = self._speaker.unsent if self._speaker is not None else 0
         return {**self._dropped, **({"datagram-unsent": unsent} if unsent else {})}
+
+
+def now_ms() -> int:
+    """A clock that only goes forward."""
+    return int(time.monotonic() * 1000)

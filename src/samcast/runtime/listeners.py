@@ -31,6 +31,5 @@ class Listeners:
     def _place(self) -> bytes:
         datagrams = self._datagrams
         if datagrams is None:
-            return encode_session(MulticastPlace(""))
-        place = MulticastPlace(*datagrams.group, datagrams.cluster, datagrams.lives)
-        return encode_session(place)
+            return encode_session(MulticastPlace())
+        return encode_session(MulticastPlace(datagrams.lanes_of_members(), datagrams.lives))

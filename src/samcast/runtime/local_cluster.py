@@ -29,6 +29,7 @@ from samcast.runtime.folder import format_folder
 FILE = "cluster.toml"
 STOP_S = 5.0
 CONNECT_S = 1.0
+DATAGRAM_BYTES = 60_000  # of multicast within one machine, where no network sets a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,11 @@ class LocalCluster:
         return (self.folder / FILE).exists()
 
     def make(
-        self, nodes: int = 3, settings: GroupSettings | None = None, multicast: str = ""
+        self,
+        nodes: int = 3,
+        settings: GroupSettings | None = None,
+        multicast: str = "",
+        datagram_bytes: int = DATAGRAM_BYTES,
     ) -> ClusterPlan:
         """Lay out a new cluster: its file, and a formatted disk for every node."""
         if not 1 <= nodes <= 7:
@@ -85,6 +90,7 @@ class LocalCluster:
             ),
             settings=settings or GroupSettings(),
             multicast=multicast,
+            datagram_bytes=datagram_bytes,
         )
         for node in plan.nodes:
             format_folder(node.folder, node.id, node.uuid)

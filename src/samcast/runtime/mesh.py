@@ -134,7 +134,7 @@ class Mesh:
                 await loop.create_unix_server(self._accept, str(self._node.socket))
             )
         if self.datagrams is not None:
-            self.datagrams.start(self._on_multicast)
+            self.datagrams.start(self._on_multicast, list(filter(self._is_on, Channel)))
         for peer in self._plan.nodes:
             if peer.id < self._node.id:
                 self._dialing.append(asyncio.create_task(self._keep_dialed(peer)))
@@ -240,6 +240,8 @@ class Mesh:
             self._listeners.remove(connection)
         elif self._peers.get(connection.id) is connection:
             del self._peers[connection.id]
+            if self.datagrams is not None:
+                self.datagrams.forget(connection.id)
             self._on_connection(Unreachable(connection.id))
 
     # sessions
@@ -432,7 +434,7 @@ class Mesh:
 
     def _spread(self, channel: Channel, frame: tuple[bytes | memoryview, ...]) -> None:
         """One transmission that reaches all, or, where there is none, one to each."""
-        if self.datagrams is not None and self.datagrams.send(frame):
+        if self.datagrams is not None and self.datagrams.send(channel, frame):
             return
         for node in self._on_channel[channel]:
             peer = self._peers.get(node)

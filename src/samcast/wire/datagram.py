@@ -4,18 +4,19 @@ that loses them.
     offset  size  field
          0     4  magic    b"SAMG"
          4     1  version  1
-         5     1  kind     0: a piece, 1: a question for pieces, 2: the newest sequence, 3: parity
+         5     1  kind     0: a piece, 1: a question for pieces, 2: the newest sequence, 3: parity,
+                           4: heard
          6     2  node     whose it is
          8     8  cluster  so that another cluster on the same address is told apart
         16     8  life     of the node, drawn at its start: its sequence begins again
-        24     8  sequence of the frame, from 1 on; 0 in a question
+        24     8  sequence of the frame, from 1 on; 0 in a question; all up to it was heard
         32     2  index    of the piece; of parity: 64 times the block, and which one of it
         34     2  count    of the frame's pieces
         36     2  size     of all its pieces but the last, which may be smaller
         38     2  last     of parity: the size of the frame's last piece; otherwise 0
         40     4  check    CRC-32C over the 40 bytes above and all that follows
         44        the piece or parity; or the life that is asked, then 16 bytes for each range that
-                  lacks; or nothing
+                  lacks; or the life that was heard; or nothing
 
 Parity is of a block of at most 64 pieces, the frame's last one filled up with zeros: with any of it
 as many pieces of the block can be made up for as there is parity (GRP-25).
@@ -39,6 +40,7 @@ KIND_PIECE = 0
 KIND_QUESTION = 1
 KIND_NEWEST = 2
 KIND_PARITY = 3
+KIND_HEARD = 4
 PIECES_MAX = 2**16 - 1
 BLOCK_PIECES = 64
 RANGES_MAX = 80  # of one question: it fits the smallest network that we use
@@ -104,6 +106,17 @@ class Newest(msgspec.Struct, frozen=True, gc=False):
     sequence: int
 
 
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """Somebody has all that a life of a node has sent up to this frame, or does without."""
+
+    source: Source
+    life: int
+    sequence: int
+
+
+AnyDatagram = Piece | Parity | Question | Newest | Heard
+
+
 class Envelope:
     """Makes the datagrams of one life of a node in a cluster."""
 
@@ -145,6 +158,10 @@ class Envelope:
         )
         return self._sealed(KIND_QUESTION, 0, 0, 0, 0, body)
 
+    def heard(self, life: int, sequence: int) -> bytes:
+        """Tell a life of a node how far we have heard it."""
+        return self._sealed(KIND_HEARD, sequence, 0, 0, 0, _LIFE.pack(life))
+
     def newest(self, sequence: int) -> bytes:
         """Say how far we are."""
         return self._sealed(KIND_NEWEST, sequence, 0, 0, 0, b"")
@@ -166,7 +183,12 @@ class Envelope:
         return b"".join((header, _CHECK.pack(crc32c(body, crc32c(header))), body))
 
 
-def decode_datagram(data: bytes, cluster: int) -> Piece | Parity | Question | Newest:
+def cluster_of(data: bytes) -> int:
+    """Whose it says that it is; 0 if it is too short to say."""
+    return int.from_bytes(data[8:16], "little") if len(data) >= DATAGRAM_HEADER_BYTES else 0
+
+
+def decode_datagram(data: bytes, cluster: int) -> AnyDatagram:
     """What a datagram of our cluster says, or a `WireError`: drop it and count the code."""
     if len(data) < DATAGRAM_HEADER_BYTES:
         raise WireError("datagram-truncated", f"{len(data)} bytes are less than a header of 44")
@@ -185,16 +207,22 @@ def decode_datagram(data: bytes, cluster: int) -> Piece | Parity | Question | Ne
     source = Source(node, life)
     if kind == KIND_QUESTION:
         return _question(source, body)
-    if kind == KIND_NEWEST and not body and sequence < SEQUENCE_END:
-        return Newest(source, sequence)
+    if kind == KIND_PIECE:
+        _check_piece(sequence, index, count, size, len(body))
+        return Piece(source, sequence, index, count, size, body)
     if kind == KIND_PARITY:
         block, index = divmod(index, BLOCK_PIECES)
         _check_parity(sequence, block, count, size, last, len(body))
         return Parity(source, sequence, block, index, count, size, last, body)
-    if kind != KIND_PIECE:
-        raise WireError("datagram-kind", f"kind {kind} is unknown to this version")
-    _check_piece(sequence, index, count, size, len(body))
-    return Piece(source, sequence, index, count, size, body)
+    return _position(kind, source, sequence, body)
+
+
+def _position(kind: int, source: Source, sequence: int, body: bytes) -> Newest | Heard:
+    if kind == KIND_NEWEST and not body and sequence < SEQUENCE_END:
+        return Newest(source, sequence)
+    if kind == KIND_HEARD and len(body) == _LIFE.size and sequence < SEQUENCE_END:
+        return Heard(source, _LIFE.unpack(body)[0], sequence)
+    raise WireError("datagram-kind", f"kind {kind} of {len(body)} bytes is unknown to this version")
 
 
 def _check_piece(sequence: int, index: int, count: int, size: int, length: int) -> None:

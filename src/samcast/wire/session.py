@@ -93,11 +93,9 @@ class MulticastRequest(Record, frozen=True, array_like=True, tag=8):
 
 
 class MulticastPlace(Record, frozen=True, array_like=True, tag=9):
-    """The answer; `group` is empty where there is no multicast."""
+    """The answer; there are no lanes where there is no multicast."""
 
-    group: str
-    port: Natural = 0
-    cluster: Natural = 0  # as datagrams name it
+    lanes: tuple[tuple[str, Natural, Natural], ...] = ()  # group, port, cluster as datagrams say it
     lives: tuple[tuple[Natural, Natural], ...] = ()  # of nodes
 
 

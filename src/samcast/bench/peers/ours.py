@@ -11,10 +11,10 @@ from samcast.runtime.local_cluster import LocalCluster
 class Samcast:
     """Three nodes with all roles."""
 
-    name = "samcast"
     promise = "fsynced on 2 of 3, payload and order"
 
     def __init__(self, multicast: str = "") -> None:
+        self.name = "samcast-multicast" if multicast else "samcast"
         self._multicast = multicast
         self._cluster: LocalCluster | None = None
         self._groups = 0
