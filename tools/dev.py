@@ -157,6 +157,11 @@ def multicast(arguments: Sequence[str]) -> NoReturn:
            *module, *(arguments or ["rates"]))  # fmt: skip
 
 
+def dashboard(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    become(VENV_PYTHON, str(ROOT / "tools" / "dashboard.py"), *arguments)
+
+
 def samcast(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     become(VENV / "bin" / "samcast", *arguments)
@@ -176,8 +181,10 @@ CHORES = {
     "mutants": Chore("break the safety rules one by one; the simulator must notice", mutants),
     "costs": Chore("measure what a run costs each role, and how that grows", costs),
     "multicast": Chore(
-        "rates at several losses, or `bench ...`, in a network namespace", multicast
+        "in a network namespace: rates, sizes, members, stopped, parity, faults, or `bench ...`",
+        multicast,
     ),
+    "dashboard": Chore("draw the dashboard from a real Prometheus into a file", dashboard),
     "faults": Chore("faults on real processes, 20 s each; arguments go to pytest", faults),
     "bench": Chore("measure a fresh cluster of three nodes on this machine", bench),
     "peers": Chore("the same work on RabbitMQ, NATS, Redis, etcd and PySyncObj", peers),

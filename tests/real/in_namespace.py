@@ -148,6 +148,34 @@ def members(folder: Path) -> None:
     assert all(member["live"] for member in told)
 
 
+def deaf(folder: Path) -> None:
+    """A network that doesn't carry multicast: nobody can lead, and doctor says why."""
+    cluster = multicast_cluster(folder, 1.0)
+    command = [sys.executable, "-m", "samcast.cli.main", "doctor", "--dir", str(cluster.folder)]
+    said = ""
+    with running(cluster):
+        for _ in range(100):
+            found = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert found.returncode == 1
+            said = found.stdout
+            if said.count("hears none of them by multicast") == len(NODES):
+                return
+            pause(0.1)
+    raise AssertionError(said)
+
+
+def paced(folder: Path) -> None:
+    """At a pace that is far below what the machine could do nothing lacks."""
+    cluster = multicast_cluster(folder, 0.01)
+    write_cluster_file(dataclasses.replace(cluster.plan(), pace_mb_per_s=2))
+    with running(cluster), samcast.connect(cluster.address) as client:
+        group = client.group("paced")
+        bodies = [b"%d" % i * 100 for i in range(20_000)]  # some 10 MB
+        group.send_many(bodies)
+        group.flush()
+        assert [m.body for m in group.read(1, count=len(bodies), timeout=30)] == bodies
+
+
 def no_group(folder: Path) -> None:
     """Who wants to listen where there is nothing to hear is told so."""
     cluster = LocalCluster(folder / "cluster")
@@ -233,6 +261,8 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "cut off": cut_off,
     "listening": members,
     "no group": no_group,
+    "deaf": deaf,
+    "paced": paced,
     "made up": made_up,
     "large": large,
     "strangers": strangers,

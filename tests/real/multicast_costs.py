@@ -1,5 +1,5 @@
-"""Not tests: what `./dev multicast rates | sizes | members | stopped | parity` measure, in a network
-namespace of its own, with one line of JSON for each case.
+"""Not tests: what `./dev multicast rates | sizes | members | stopped | parity` measure, in a
+network namespace of its own, with one line of JSON for each case.
 """
 
 import dataclasses

@@ -1,5 +1,6 @@
 """Every wrong value of a cluster file is one sentence: what is wrong, and what is allowed."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,9 @@ WRONG = [
         "multicast is '239.1.2.3'; it must be group:port",
     ),
     ("k_data = 2", "k_data = 2\ndatagram_bytes = 60001", "a number, 500 to 60000"),
+    ("k_data = 2", "k_data = 2\nparity_percent = 101", "a number, 0 to 100"),
+    ("k_data = 2", "k_data = 2\npace_mb_per_s = -1", "a number, 0 to 100000"),
+    ("k_data = 2", "k_data = 2\nmulticast_apart = 1", "it must be true or false"),
     ("k_data = 2", "k_data = 2\ninsecure = 1", "insecure is 1; it must be true or false"),
 ]
 
@@ -118,6 +122,19 @@ def test_two_that_listen_on_one_machine_need_two_ports(good: Path) -> None:
     good.write_text(text.replace(plan.nodes[1].metrics, plan.nodes[0].metrics))
     with pytest.raises(ConfigError, match=r"metrics of n2 is \d+, and so is metrics of n1"):
         read_cluster_file(good)
+
+
+def test_all_about_multicast_is_written_and_read(good: Path) -> None:
+    plan = dataclasses.replace(
+        read_cluster_file(good), multicast="239.1.2.3:7400", datagram_bytes=8900,
+        parity_percent=10, pace_mb_per_s=50, is_multicast_apart=True,
+    )  # fmt: skip
+    write_cluster_file(plan)
+    assert read_cluster_file(good) == plan
+    assert sorted(plan.groups().values()) == [(f"239.1.2.{i}", 7400) for i in range(3, 7)]
+    shared = dataclasses.replace(plan, is_multicast_apart=False)
+    assert set(shared.groups().values()) == {("239.1.2.3", 7400)}
+    assert shared.digest() != plan.digest()
 
 
 def test_datagrams_tell_their_sender_by_its_address(good: Path) -> None:

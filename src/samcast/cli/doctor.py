@@ -70,6 +70,11 @@ def look_at_cluster(folder: Path, remote: str) -> list[str]:
                 f"{node['name']} is connected with {node['connected']['nodes']} of the {others_up}"
                 " other nodes that are up; its log says why"
             )
+        if node.get("multicast", {}).get("heard", 1) == 0 and node["connected"]["nodes"]:
+            troubles.append(
+                f"{node['name']} is connected with other nodes and hears none of them by multicast;"
+                " does the network between them carry it? If not, leave `multicast` out of the file"
+            )
         if "epoch" not in node:
             log = "" if remote else log_end(cluster.plan().node(node["name"]), 5)
             why = f"; the end of its log:\n{log}" if log else f" at {node['address']}"

@@ -23,7 +23,8 @@ ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA}
 NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "metrics", "roles", "folder",
              "uuid"}  # fmt: skip
 TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure",
-            "multicast", "datagram_bytes", "parity_percent", "multicast_apart"}  # fmt: skip
+            "multicast", "datagram_bytes", "parity_percent", "pace_mb_per_s",
+            "multicast_apart"}  # fmt: skip
 SERVERS_MAX = 64
 DATAGRAM_BYTES = 1400  # fits every usual network
 SOCKET_PATH_MAX = 100  # what every system takes
@@ -70,6 +71,7 @@ class ClusterPlan:
     multicast: str = ""  # group:port, where the network has multicast
     datagram_bytes: int = DATAGRAM_BYTES
     parity_percent: int = 0  # of multicast: pieces that make up for lost ones
+    pace_mb_per_s: int = 0  # of multicast: a node's payloads go no faster; 0: as fast as they can
     is_multicast_apart: bool = False  # four groups, one for each channel, instead of one
 
     def node(self, name: str) -> NodePlan:
@@ -105,6 +107,7 @@ class ClusterPlan:
         if self.multicast:
             facts |= {"multicast": self.multicast, "datagram_bytes": str(self.datagram_bytes)}
             facts |= {"parity_percent": str(self.parity_percent)}
+            facts |= {"pace_mb_per_s": str(self.pace_mb_per_s)}
             facts |= {"multicast_apart": str(self.is_multicast_apart)}
         for node in self.nodes:
             roles = "+".join(node.roles)
@@ -159,6 +162,9 @@ class _Reader:
                 {"datagram_bytes": DATAGRAM_BYTES, **content}, "datagram_bytes", "", 500, 60_000
             ),
             parity_percent=self._parity(content),
+            pace_mb_per_s=self._number(
+                {"pace_mb_per_s": 0, **content}, "pace_mb_per_s", "", 0, 100_000
+            ),
             is_multicast_apart=self._bool(content, "multicast_apart"),
         )
         try:
@@ -367,6 +373,8 @@ def write_cluster_file(plan: ClusterPlan) -> None:
         lines.append(f"datagram_bytes = {plan.datagram_bytes}")
         if plan.parity_percent:
             lines.append(f"parity_percent = {plan.parity_percent}")
+        if plan.pace_mb_per_s:
+            lines.append(f"pace_mb_per_s = {plan.pace_mb_per_s}")
         if plan.is_multicast_apart:
             lines.append("multicast_apart = true")
     for node in plan.nodes:

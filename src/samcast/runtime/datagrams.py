@@ -17,7 +17,6 @@ from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.group_socket import Place, Speaker, joined, received
 from samcast.runtime.lane import Lane
 from samcast.wire.datagram import (
-    DATAGRAM_HEADER_BYTES,
     Heard,
     Question,
     Source,
@@ -26,7 +25,6 @@ from samcast.wire.datagram import (
 )
 from samcast.wire.errors import WireError
 
-IP_HEADERS_BYTES = 28
 # Larger ones go by connections, which have their own flow control.
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 TICK_S = 0.002
@@ -49,13 +47,9 @@ class Datagrams:
         self._places = {n.id: (n.host, n.port) for n in plan.nodes if n.id != node.id}
         self._own = node.listens_on
         self.life = 1 + secrets.randbelow(2**62)
-        size = plan.datagram_bytes - IP_HEADERS_BYTES - DATAGRAM_HEADER_BYTES
-        name = f"{plan.cluster} {plan.digest()}"
         self._groups = plan.groups()
-        lanes = {
-            group: Lane(group, name, Source(node.id, self.life), size, plan.parity_percent)
-            for group in self._groups.values()
-        }
+        source = Source(node.id, self.life)
+        lanes = {group: Lane(group, plan, source) for group in self._groups.values()}
         self._lanes = {lane.cluster: lane for lane in lanes.values()}
         self._of_channel = {channel: lanes[group] for channel, group in self._groups.items()}
         self._on_frame: OnFrame = lambda node, frame: None
@@ -64,6 +58,7 @@ class Datagrams:
         self._tick_timer: asyncio.TimerHandle | None = None
         self.on_new_life: Callable[[], None] = lambda: None
         self.received = 0
+        self.heard = 0  # of these, pieces of other nodes that count
         self.asked = 0  # questions of ours
         self.answered = 0  # questions of others
         self.repeated = 0  # pieces, for others' questions
@@ -141,6 +136,7 @@ class Datagrams:
                 lane.on_heard(node, message.sequence, self._speaker, now_ms())
         else:
             frame = lane.hearing.take(message, now_ms())
+            self.heard += 1
             if frame is not None:
                 self._tell(lane, node)
                 self._on_frame(node, frame)
@@ -231,6 +227,7 @@ class Datagrams:
             "sent": speaker.sent if speaker is not None else 0,
             "sent_bytes": speaker.sent_bytes if speaker is not None else 0,
             "received": self.received,
+            "heard": self.heard,
             "asked": self.asked,
             "answered": self.answered,
             "repeated": self.repeated,

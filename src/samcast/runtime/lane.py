@@ -10,29 +10,37 @@ from collections import deque
 
 from samcast.machine.ports import NodeId
 from samcast.multicast.hearing import Hearing
+from samcast.multicast.pace import Pace
 from samcast.multicast.recent import Recent
 from samcast.multicast.window import Window
 from samcast.runtime.chance import SystemChance
+from samcast.runtime.cluster_file import ClusterPlan
 from samcast.runtime.group_socket import Place, Speaker
-from samcast.wire.datagram import Envelope, Source
+from samcast.wire.datagram import DATAGRAM_HEADER_BYTES, Envelope, Source
 
 QUIET_MS = (10, 40)  # after our last frame: then we say that it was the last, each time once
 LIGHT_BYTES = 8 * 1024  # what is smaller doesn't wait: heartbeats and the order must not be late
 WAITING_BYTES_MAX = 32 * 1024 * 1024
+BUNCH = 42  # datagrams between two looks at the pace: one call of the kernel
+IP_HEADERS_BYTES = 28
 
 
 class Lane:
     """One node's end of one group."""
 
-    def __init__(self, group: Place, name: str, source: Source, size: int, parity: int) -> None:
+    def __init__(self, group: Place, plan: ClusterPlan, source: Source) -> None:
         self.group = group
+        name = f"{plan.cluster} {plan.digest()}"
+        size = plan.datagram_bytes - IP_HEADERS_BYTES - DATAGRAM_HEADER_BYTES
         digest = hashlib.sha256(f"{name} {group[0]}:{group[1]}".encode()).digest()
         self.cluster = int.from_bytes(digest[:8], "little") >> 1
         self.envelope = Envelope(self.cluster, source)
-        self.recent = Recent(self.envelope, size, parity_percent=parity)
+        self.recent = Recent(self.envelope, size, parity_percent=plan.parity_percent)
         self.hearing = Hearing(SystemChance())
         self.ear: socket.socket | None = None  # of a node that is on one of its channels
         self._window = Window()
+        self._pace = Pace(plan.pace_mb_per_s * 1_000_000)
+        self._leaving: deque[bytes] = deque()  # of a large frame, as fast as the pace allows
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._sent_ms = 0
@@ -40,27 +48,35 @@ class Lane:
 
     def send(self, frame: bytes, speaker: Speaker, now_ms: int) -> bool:
         """Now, or when those who hear us have caught up; False if too much waits already."""
-        is_heavy = len(frame) > LIGHT_BYTES
-        if is_heavy and (self._waiting or self._window.room(now_ms) <= 0):
-            if self._waiting_bytes + len(frame) > WAITING_BYTES_MAX:
-                return False
-            self._waiting.append(frame)
-            self._waiting_bytes += len(frame)
+        if len(frame) <= LIGHT_BYTES:
+            speaker.put(self._cut(frame, now_ms), self.group)
             return True
-        self._send_now(frame, speaker, now_ms)
+        if self._waiting_bytes + len(frame) > WAITING_BYTES_MAX:
+            return False
+        self._waiting.append(frame)
+        self._waiting_bytes += len(frame)
+        self.send_waiting(speaker, now_ms)
         return True
 
-    def _send_now(self, frame: bytes, speaker: Speaker, now_ms: int) -> None:
-        speaker.put(self.recent.send(frame), self.group)
+    def _cut(self, frame: bytes, now_ms: int) -> list[bytes]:
+        datagrams = self.recent.send(frame)
         self._window.sent(self.recent.sequence, len(frame), now_ms)
         self._sent_ms, self._tells = now_ms, 0
+        return datagrams
 
     def send_waiting(self, speaker: Speaker, now_ms: int) -> None:
         """As far as there is room."""
-        while self._waiting and self._window.room(now_ms) > 0:
-            frame = self._waiting.popleft()
-            self._waiting_bytes -= len(frame)
-            self._send_now(frame, speaker, now_ms)
+        while self._leaving or (self._waiting and self._window.room(now_ms) > 0):
+            if not self._leaving:
+                frame = self._waiting.popleft()
+                self._waiting_bytes -= len(frame)
+                self._leaving.extend(self._cut(frame, now_ms))
+            if not self._pace.room(now_ms):
+                return
+            bunch = [self._leaving.popleft() for _ in range(min(BUNCH, len(self._leaving)))]
+            speaker.put(bunch, self.group)
+            self._pace.sent(sum(map(len, bunch)))
+            self._sent_ms = now_ms
 
     def on_heard(self, node: NodeId, sequence: int, speaker: Speaker, now_ms: int) -> None:
         """A node tells how far it has heard us."""
@@ -78,6 +94,8 @@ class Lane:
 
     def tell_newest(self, speaker: Speaker, now_ms: int) -> None:
         """Say which frame was the last, for those who lack just that."""
+        if self._leaving:
+            return
         if self._tells < len(QUIET_MS) and now_ms - self._sent_ms >= QUIET_MS[self._tells]:
             self._tells += 1
             speaker.put([self.envelope.newest(self.recent.sequence)], self.group)
@@ -85,4 +103,5 @@ class Lane:
     @property
     def is_busy(self) -> bool:
         """Whether there will be something to do without anything coming in."""
-        return bool(self._tells < len(QUIET_MS) or self._waiting or self.hearing.is_lacking)
+        is_sending = self._tells < len(QUIET_MS) or self._waiting or self._leaving
+        return bool(is_sending or self.hearing.is_lacking)

@@ -68,6 +68,8 @@ class Telling:
             "last_warning": self.host.last_warning,
             "sequencing": False,
         }
+        if self.mesh is not None and self.mesh.datagrams is not None:
+            said["multicast"] = self.mesh.datagrams.counts()
         if self.commit is not None:
             said.update(_of_commit(self.commit))
         if self.data is not None:
