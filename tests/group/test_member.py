@@ -1,5 +1,7 @@
 """The member by hand: what it delivers, in which order, and how it closes its gaps."""
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -437,3 +439,17 @@ def test_a_member_whose_application_does_not_keep_up_asks_for_nothing() -> None:
     assert asked(one, commit(1, *ENTRIES)) == []
     one.is_paused = False
     assert asked(one, from_ms=5000) != []
+
+
+def test_what_was_delivered_by_number_is_not_kept_though_it_came_by_another_way_too() -> None:
+    one = member(dataclasses.replace(SETTINGS, is_one_step=True))
+    effects = one.step([payload(RUNS[0]), repair((1, RUNS[0])), Received(2, Head(GROUP, 2))])
+    assert delivered(effects) == [(1, RUNS[0])]
+    assert len(one._payloads) == 0
+
+
+def test_a_member_that_is_full_of_what_nobody_named_still_takes_what_comes() -> None:
+    one = member(dataclasses.replace(SETTINGS, member_runs_max=3))
+    one.step([payload(batch(counter, sender=BOB)) for counter in range(100, 110)])
+    effects = one.step([payload(RUNS[0]), commit(1, ENTRIES[0])])
+    assert delivered(effects) == [(1, RUNS[0])]

@@ -30,3 +30,11 @@ def test_without_a_pace_nothing_waits() -> None:
     for _ in range(1000):
         assert pace.room(1)
         pace.sent(10**9)
+
+
+def test_what_leaves_together_is_less_than_a_receiver_waits_for() -> None:
+    assert Pace().together(1400, 42) == 42
+    assert Pace(1_000_000).together(1400, 42) == 1
+    assert Pace(10_000_000).together(1400, 42) == 14
+    assert Pace(10_000_000).together(60_000, 42) == 1
+    assert Pace(1_000_000_000).together(1400, 42) == 42

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samcast.multicast.hearing import TELL_BYTES, Hearing
 from samcast.multicast.reassembly import JUMP_MAX, JUMPS_BELIEVED, Bounds, Reassembly
 from samcast.multicast.recent import AGAIN_PIECES_MAX, Recent
 from samcast.wire.datagram import Envelope, Lacking, Piece, Source, decode_datagram
+from samcast.wire.errors import WireError
+from samcast.wire.session import NODE_MAX
 
 CLUSTER = 7
 SIZE = 50
@@ -266,3 +269,39 @@ def test_what_is_asked_in_one_question_is_bounded_and_what_is_gone_is_gone() -> 
         small.send(b"y" * 60)
     assert asked(small, 8, 0, Lacking(4, 0, 0)) == (0, 0)
     assert asked(small, 8, 0, Lacking(5, 0, 0)) == (2, 0)
+
+
+def test_a_client_that_asks_again_at_once_gets_nothing_more() -> None:
+    recent = sender()
+    recent.send(bytes(10 * SIZE))
+    client = NODE_MAX + 5
+    assert len(recent.answer(client, (Lacking(1, 0, 0),), 0).to_one) == 10
+    assert recent.answer(client, (Lacking(1, 0, 0),), 1).to_one == []
+    assert len(recent.answer(2, (Lacking(1, 0, 0),), 1).to_all) == 10  # Others lack it, too.
+    assert len(recent.answer(client, (Lacking(1, 3, 1),), 1000).to_one) == 1
+
+
+def test_what_has_not_left_yet_is_not_sent_again() -> None:
+    recent = sender()
+    recent.send(bytes(10 * SIZE))
+    assert len(recent.answer(2, (Lacking(1, 0, 0),), 0, (1, 4)).to_one) == 6
+    assert len(recent.answer(3, (Lacking(1, 0, 0),), 1000, (2, 4)).to_one) == 10
+
+
+def test_a_sender_is_told_how_far_it_was_heard_also_after_a_late_repair() -> None:
+    envelope = Envelope(CLUSTER, US)
+    hearing = Hearing(Draws(1))
+    hearing.expect(1, 100)
+    half = TELL_BYTES // 4
+    frames = [[*map(piece_of, envelope.cut(at, bytes(2 * half), half))] for at in range(1, 9)]
+    told = []
+    for pieces in (frames[0], *frames[2:], frames[1]):  # The second one comes last.
+        for piece in pieces:
+            hearing.take(piece, 0)
+        told.append(hearing.to_tell(1))
+    assert told == [None, (100, 1), *[None] * 5, (100, 8)]
+    hearing.expect(1, 101)  # Another life begins anew.
+    with pytest.raises(WireError, match="datagram-life"):
+        hearing.take(frames[0][0], 0)
+    with pytest.raises(WireError, match="datagram-life"):
+        hearing.check(US)

@@ -27,7 +27,7 @@ from tests.real import multicast_costs
 from tests.real.conftest import running
 from tests.real.listening import listening
 from tests.real.lossy import CUT, install, launcher
-from tests.real.multicast_costs import counted
+from tests.real.multicast_costs import cost, counted
 from tests.real.striking import NODES, SECONDS, every, judged, pause, restart
 from tests.real.test_metrics import numbers_of
 
@@ -48,6 +48,7 @@ def weather(folder: Path, loss: float) -> None:
     install(loss, Listener)  # for the reader, which is a member
     with running(cluster):
         judged(cluster, lambda: pause(SECONDS))
+        assert doctor(cluster).returncode == 0
         assert counted(cluster, "received") > 100
         assert (counted(cluster, "repeated") > 0) == (loss > 0)
 
@@ -148,17 +149,21 @@ def members(folder: Path) -> None:
     assert all(member["live"] for member in told)
 
 
+def doctor(cluster: LocalCluster) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "samcast.cli.main", "doctor", "--dir", str(cluster.folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 def deaf(folder: Path) -> None:
     """A network that doesn't carry multicast: nobody can lead, and doctor says why."""
     cluster = multicast_cluster(folder, 1.0)
-    command = [sys.executable, "-m", "samcast.cli.main", "doctor", "--dir", str(cluster.folder)]
     said = ""
     with running(cluster):
         for _ in range(100):
-            found = subprocess.run(command, capture_output=True, text=True, check=False)
+            found = doctor(cluster)
             assert found.returncode == 1
             said = found.stdout
-            if said.count("hears none of them by multicast") == len(NODES):
+            if "hears none of them by multicast" in said:
                 return
             pause(0.1)
     raise AssertionError(said)
@@ -174,6 +179,27 @@ def paced(folder: Path) -> None:
         group.send_many(bodies)
         group.flush()
         assert [m.body for m in group.read(1, count=len(bodies), timeout=30)] == bodies
+
+
+def many_members(folder: Path) -> None:
+    """What a message costs the nodes doesn't grow with its members."""
+    found: dict[int, dict[str, float]] = {}
+    for count in (2, 12):
+        place = folder / str(count)
+        place.mkdir()
+        cluster = multicast_cluster(place)
+        with running(cluster), samcast.connect(cluster.address) as client:
+            group = client.group("members")
+            group.send(b"first").number(30)
+            with listening(cluster, count) as staff:
+                found[count] = cost(cluster, group, 40)
+                told = [member.result(41) for member in staff]
+                assert len({member["digest"] for member in told}) == 1
+    few, many = found[2], found[12]
+    assert many["datagrams"] < 1.3 * few["datagrams"], found
+    assert many["datagram_bytes"] < 1.3 * few["datagram_bytes"], found
+    # A stream to each would be 1,000 bytes and more for every one of them.
+    assert many["bytes_on_connections"] < few["bytes_on_connections"] + 1000, found
 
 
 def no_group(folder: Path) -> None:
@@ -260,6 +286,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "killed": killed,
     "cut off": cut_off,
     "listening": members,
+    "many members": many_members,
     "no group": no_group,
     "deaf": deaf,
     "paced": paced,

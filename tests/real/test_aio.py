@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from samcast import aio
 from samcast.runtime.local_cluster import LocalCluster
 
@@ -29,5 +31,6 @@ async def use(address: str) -> None:
         assert waiting.result().body == b"new"
 
 
+@pytest.mark.req("OPS-03")
 def test_the_asyncio_client_sends_transacts_and_subscribes(cluster: LocalCluster) -> None:
     asyncio.run(asyncio.wait_for(use(cluster.address), 2 * WAIT_S))

@@ -20,11 +20,13 @@ from samcast.wire.group import Seal, encode_control
 from samcast.wire.order import Configuration
 from samcast.wire.session import (
     CHANNEL_BASE,
+    KIND_DATAGRAM,
     KIND_SESSION,
     PROTOCOL,
     Hello,
     Refused,
     Welcome,
+    client_id,
     decode_session,
     encode_route,
     encode_session,
@@ -86,6 +88,18 @@ CASES = {
     ),
     "a channel of servers": (
         HELLO + encode_frame(KIND_BATCH, encode_route(0, CHANNEL_BASE + 3) + b"x"),
+        "client-channel",
+    ),
+    "a datagram for all": (
+        HELLO + encode_frame(KIND_DATAGRAM, encode_route(0, CHANNEL_BASE + 2) + b"x"),
+        "client-channel",
+    ),
+    "a datagram for another client": (
+        HELLO + encode_frame(KIND_DATAGRAM, encode_route(0, client_id(1, 5)) + b"x"),
+        "client-channel",
+    ),
+    "a batch for another client": (
+        HELLO + encode_frame(KIND_BATCH, encode_route(0, client_id(2, 5)) + b"x"),
         "client-channel",
     ),
     "a route cut short": (HELLO + encode_frame(KIND_BATCH, b"abc"), "route-truncated"),

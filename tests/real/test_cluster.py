@@ -294,6 +294,7 @@ def test_a_stopped_cluster_and_a_group_that_is_not_there_are_named(cluster: Loca
     assert b"the cluster is stopped" in run_samcast("doctor", *folder).stdout
 
 
+@pytest.mark.req("OPS-08")
 def test_a_bench_measures_and_leaves_nothing(tmp_path: Path) -> None:
     bench = run_samcast("bench", "send", "one", "large", "restart", "--scale", "0.01", "--json",
                         "--dir", str(tmp_path))  # fmt: skip

@@ -25,6 +25,7 @@ def test_a_file_that_we_wrote_reads_the_same(good: Path) -> None:
     assert read_cluster_file(good) == plan
 
 
+SPEAKING = 'k_data = 2\nmulticast = "239.1.2.3:7400"'
 WRONG = [
     ("k_commit = 2", "k_commit = 0", "k_commit is 0; it must be a number, 1 to 64"),
     ("k_commit = 2", "k_commit = 9", "k_commit is 9 but there are 3 commit servers"),
@@ -65,10 +66,16 @@ WRONG = [
         'k_data = 2\nmulticast = "239.1.2.3"',
         "multicast is '239.1.2.3'; it must be group:port",
     ),
-    ("k_data = 2", "k_data = 2\ndatagram_bytes = 60001", "a number, 500 to 60000"),
-    ("k_data = 2", "k_data = 2\nparity_percent = 101", "a number, 0 to 100"),
-    ("k_data = 2", "k_data = 2\npace_mb_per_s = -1", "a number, 0 to 100000"),
-    ("k_data = 2", "k_data = 2\nmulticast_apart = 1", "it must be true or false"),
+    ("k_data = 2", f"{SPEAKING}\ndatagram_bytes = 60001", "a number, 500 to 60000"),
+    ("k_data = 2", f"{SPEAKING}\nparity_percent = 101", "a number, 0 to 100"),
+    ("k_data = 2", f"{SPEAKING}\npace_mb_per_s = -1", "a number, 0 to 100000"),
+    ("k_data = 2", f"{SPEAKING}\nmulticast_apart = 1", "it must be true or false"),
+    ("k_data = 2", "k_data = 2\npace_mb_per_s = 1", "only where there is `multicast`"),
+    (
+        "k_data = 2",
+        'k_data = 2\nmulticast = "239.255.255.253:7400"\nmulticast_apart = true',
+        "an IPv4 group that is yours",
+    ),
     ("k_data = 2", "k_data = 2\ninsecure = 1", "insecure is 1; it must be true or false"),
 ]
 

@@ -5,6 +5,8 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
 from samcast.runtime.local_cluster import LocalCluster, can_connect
 from tests.real.striking import pause
 
@@ -15,6 +17,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([*SAMCAST, *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.req("OPS-02")
 def test_status_says_when_nobody_can_lead(cluster: LocalCluster) -> None:
     cluster.kill("n2")
     cluster.kill("n3")

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from typing import Any
 
-from samcast.runtime.connection import Connection, Traffic
+from samcast.runtime.connection import WAITING_BYTES_MAX, Connection, Traffic
 
 
 class Transport:
@@ -54,3 +54,19 @@ def test_others_are_sent_what_is_theirs_though_one_has_been_closed_unnoticed() -
     assert broken.taken == []
     assert sound.taken == [b"one", b"two", b"one", b"two", b"later"]
     assert traffic.bytes_out == 17
+
+
+async def overload() -> tuple[Transport, Connection]:
+    transport = Transport(is_closed=False)
+    end = Connection(Traffic(), lambda c, kind, payload: None, lambda c: None)
+    end.connection_made(transport)  # type: ignore[arg-type]
+    for _ in range(200):
+        end.write(bytes(1_000_000))
+    end.flush()
+    return transport, end
+
+
+def test_what_is_written_in_one_turn_is_bounded_too() -> None:
+    transport, end = asyncio.run(overload())
+    assert WAITING_BYTES_MAX <= sum(map(len, transport.taken)) <= WAITING_BYTES_MAX + 1_000_000
+    assert end.dropped == 200 - len(transport.taken)

@@ -17,6 +17,7 @@ class Ear:
 
     def bring(self, counter: int) -> None:
         self.member.number_next = counter + 1
+        self.member.heads_heard += 1
         self.inbox.on_effect(Deliver(GROUP, ((counter, batch(counter)),)))
 
 
@@ -27,6 +28,16 @@ def test_a_reader_that_has_caught_up_and_hears_needs_no_stream() -> None:
     ear.bring(1)
     assert ear.inbox.is_live
     assert ear.asked[-1] == Follow(GROUP, 2, 0)
+
+
+def test_who_does_not_know_how_far_the_stream_goes_waits_for_more_of_it() -> None:
+    ear = Ear()
+    ear.bring(1)
+    ear.inbox.restart()
+    ear.inbox.on_effect(Deliver(GROUP, ((2, batch(2)),)))
+    assert not ear.inbox.is_live
+    ear.bring(3)
+    assert ear.inbox.is_live
 
 
 def test_a_reader_that_hears_nothing_any_more_has_a_stream_again() -> None:

@@ -10,7 +10,7 @@ from tests.real.conftest import NAMESPACE
 from tests.real.in_namespace import SCENARIOS
 
 
-@pytest.mark.req("GRP-13")
+@pytest.mark.req("GRP-13", "GRP-25", "GRP-28")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_on_multicast(scenario: str, tmp_path: Path) -> None:
     # As root of a namespace of users, too, so that nobody needs to be root.

@@ -13,7 +13,8 @@ import pytest
 
 import samcast
 from samcast.client.leading import sequencer_of
-from samcast.client.tracing import Trace, trace
+from samcast.client.spans import spans_of
+from samcast.client.tracing import Happened, Trace, trace
 from samcast.errors import RefusedError
 from samcast.group.storage import SendStored, StoreBatch
 from samcast.machine.ports import Channel, Multicast, Send
@@ -164,6 +165,13 @@ def test_its_way_goes_to_a_collector_as_spans(cluster: LocalCluster) -> None:
     )
     assert failed.returncode == 1
     assert b"is no collector" in failed.stderr
+
+
+def test_what_only_a_reader_remembers_has_spans_too() -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    only = Happened(0.0, "n1", "sent to a reader", "a client of this node")
+    found = Trace("g", 1, 1, 1, 0, (), "2026-01-01T00:00:00+00:00", (only,))
+    assert [span.name for span in spans_of(found)] == ["message of g"]
 
 
 def gunzipped(data: bytes) -> bytes:

@@ -70,7 +70,9 @@ def look_at_cluster(folder: Path, remote: str) -> list[str]:
                 f"{node['name']} is connected with {node['connected']['nodes']} of the {others_up}"
                 " other nodes that are up; its log says why"
             )
-        if node.get("multicast", {}).get("heard", 1) == 0 and node["connected"]["nodes"]:
+        # The sequencer hears nobody while nobody else has anything to say.
+        is_listening = not node["sequencing"] and node.get("connected", {}).get("nodes")
+        if is_listening and node.get("multicast", {}).get("heard", 1) == 0:
             troubles.append(
                 f"{node['name']} is connected with other nodes and hears none of them by multicast;"
                 " does the network between them carry it? If not, leave `multicast` out of the file"

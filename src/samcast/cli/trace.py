@@ -40,7 +40,7 @@ def run(
     from samcast.client.tracing import trace
 
     found = trace(address_of(cluster, folder), group, number)
-    if as_json:
+    if as_json and not otlp:
         typer.echo(msgspec.json.encode(found).decode())
         return
     if not found.steps:
@@ -73,7 +73,7 @@ def run(
     table.add_column("what")
     table.add_column("", width=WIDTH, no_wrap=True)
     # Readers may come much later: the picture is of the way until it was confirmed.
-    whole_ms = max(0.001, *(s.at_ms for s in found.steps if s.what != "sent to a reader"))
+    whole_ms = max(0.001, *(s.at_ms for s in found.steps if s.what != "sent to a reader"), 0.001)
     for step in found.steps:
         if step.peer == "itself" and not step.what.startswith("order stored"):
             continue  # what a node tells itself

@@ -60,6 +60,7 @@ class Inbox:
         self._runs: deque[tuple[int, Batch]] = deque()
         self._error: ClientError | None = None
         self._asked = 0  # runs that the stream may still bring
+        self._heads_before = 0  # that the member had heard when the stream began
         self._bytes_per_run = WINDOW_BYTES / FIRST_RUNS
         self._moved_at = time.monotonic()
         self._calls: list[Callable[[], None]] = []
@@ -69,6 +70,7 @@ class Inbox:
     def restart(self) -> None:
         """Have the stream begin anew where the member stands."""
         self.is_live = False
+        self._heads_before = self._member.heads_heard
         self._asked = self._window()
         self._moved_at = time.monotonic()
         self._follow(Follow(self._member.group, self._member.number_next, self._asked))
@@ -96,7 +98,8 @@ class Inbox:
 
     def _go_live(self) -> None:
         """All that there was is here: what comes now is heard, and the stream can end."""
-        is_through = self._has_room() and not self._is_behind()
+        is_told = self._member.heads_heard > self._heads_before  # how far the stream goes
+        is_through = is_told and self._has_room() and not self._is_behind()
         if not self.is_live and is_through and self._is_hearing():
             self.is_live = True
             self._asked = 0

@@ -213,7 +213,8 @@ class Link:
             self._on_session(connection, payload)
         elif kind == KIND_DATAGRAM:
             if self.listener is not None:
-                self.listener.take_answer(payload[ROUTE_BYTES:])
+                source, _ = decode_route(payload)
+                self.listener.take_answer(source, payload[ROUTE_BYTES:])
         else:
             self._on_side_frame(kind, payload)
 
@@ -261,8 +262,9 @@ class Link:
         try:
             self.listener.tune(told, self.peers, own)
         except ConfigError as error:
-            self._settle_welcome(error)
-            return
+            if self.reconnects < 0:  # Later it does without: the stream works, too.
+                self._settle_welcome(error)
+                return
         self._settle_welcome()
 
     def _ask_node(self, node: NodeId, datagram: bytes) -> None:

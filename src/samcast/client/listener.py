@@ -87,7 +87,8 @@ class Listener:
             ear = joined(group, host)
         except OSError as error:
             raise ConfigError(
-                f"can't hear multicast group {group[0]}:{group[1]} from {host}: {error.strerror};"
+                f"can't hear multicast group {group[0]}:{group[1]} from {host}:"
+                f" {error.strerror or error};"
                 " connect without `multicast` where the network doesn't have it"
             ) from error
         asyncio.get_running_loop().add_reader(ear, self._drain, ear)
@@ -116,27 +117,26 @@ class Listener:
         for data, place in received(end):
             self._judge(data, place)
 
-    def take_answer(self, data: bytes) -> None:
-        """A piece that was sent again for us, on a connection."""
-        self._judge(data, None)
+    def take_answer(self, node: NodeId, data: bytes) -> None:
+        """A piece that a node has sent again for us, on a connection."""
+        self._judge(data, self._places.get(node, ("", 0)))
 
-    def _judge(self, data: bytes, place: Place | None) -> None:
+    def _judge(self, data: bytes, place: Place) -> None:
         self.received += 1
         try:
             self._take(data, place)
         except WireError as error:
             self.dropped[error.code] = self.dropped.get(error.code, 0) + 1
 
-    def _take(self, data: bytes, place: Place | None) -> None:
+    def _take(self, data: bytes, place: Place) -> None:
         lane = self._lanes.get(cluster_of(data))
         message = decode_datagram(data, lane.cluster if lane is not None else NOBODY)
         node = message.source.node
-        if place is not None and self._places.get(node) != place:
+        if self._places.get(node) != place:
             raise WireError("datagram-source", f"node {node} isn't at {place[0]}")
         if lane is None or isinstance(message, Question | Heard):
             return  # between nodes
         frame = lane.hearing.take(message, int(time.monotonic() * 1000))
-        self._heard_at = time.monotonic()
         if frame is not None:
             self._open(node, frame)
         if lane.hearing.is_lacking:
@@ -148,6 +148,8 @@ class Listener:
         source, target = decode_route(payload)
         if node_of(source) != node:
             raise WireError("route-source", f"node {node} speaks for {source}")
+        if target == CHANNEL_BASE + Channel.GLOBAL:  # where the sequencer is heard all the time
+            self._heard_at = time.monotonic()
         if target in MEMBERS_CHANNELS:
             self._on_message(source, decode_payload(kind, payload, ROUTE_BYTES))
 

@@ -59,7 +59,7 @@ def spans_of(found: Trace) -> "list[ReadableSpan]":
     provider = TracerProvider(resource=Resource.create({"service.name": "samcast"}))
     provider.add_span_processor(SimpleSpanProcessor(kept))
     tracer = provider.get_tracer("samcast")
-    way = [step for step in found.steps if step.what != NOT_ITS_WAY]
+    way = [step for step in found.steps if step.what != NOT_ITS_WAY] or list(found.steps)
     began_ns = int(datetime.fromisoformat(found.began).timestamp() * 1e9)
 
     def at(step: Happened) -> int:

@@ -9,11 +9,11 @@ is delivered only if its digest is the one that was ordered.
 """
 
 from bisect import insort
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from samcast.group.kept import KeptPayloads
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import BatchKey
 from samcast.machine.ports import NEVER_MS, Effect, Event, NodeId, Received, Send, Ticked, Warn
@@ -101,14 +101,13 @@ class Member:
         self._firsts: list[int] = []  # of the units, in order, behind some that are delivered
         self._known = Ranges()
         self._gone = Ranges()  # numbers whose entries no commit server has any more
-        self._payloads: dict[BatchKey, Batch] = {}
-        self._wanted: dict[BatchKey, None] = {}  # payloads of the units that we know
-        self._spare: OrderedDict[BatchKey, None] = OrderedDict()  # payloads that aren't wanted yet
+        self._payloads = KeptPayloads(settings.member_runs_max, settings.member_bytes_max)
         self._by_number: dict[int, Batch] = {}  # answers to questions by number
         self._overheard: dict[int, AnyEntry] = {}
         self._overheard_order: list[int] = []  # a heap of their indexes
         self._overheard_epoch: Epoch = EPOCH_NONE
         self._heard_ms = 0
+        self.heads_heard = 0  # that were told to us alone
         self.is_paused = False  # the application doesn't keep up: ask for nothing
         self._ask_due_ms = 0
         self._ask_wait_ms = settings.retry_ms
@@ -176,6 +175,7 @@ class Member:
 
     def _on_head(self, sender: NodeId, head: Head, out: list[Effect]) -> None:
         if head.group == self.group:
+            self.heads_heard += 1
             self._heard_ms = self._now_ms
             self._see_head(head.number)
 
@@ -245,8 +245,7 @@ class Member:
         insort(self._firsts, number_first)
         self._known.add(number_first, unit.end)
         for slot in slots:
-            self._wanted[slot.key] = None
-            self._spare.pop(slot.key, None)
+            self._payloads.want(slot.key)
 
     def _align(self, number_first: int, end: int) -> None:
         """Who begins in the middle of something gets all of it: nobody cuts a batch."""
@@ -257,9 +256,7 @@ class Member:
         unit = self._units.pop(number_first)
         self._known.remove(number_first, unit.end)
         for slot in unit.slots:
-            self._wanted.pop(slot.key, None)
-            if slot.key in self._payloads:
-                self._spare[slot.key] = None
+            self._payloads.unwant(slot.key)
 
     # payloads
 
@@ -268,16 +265,7 @@ class Member:
             self._keep(batch)
 
     def _keep(self, batch: Batch) -> None:
-        key = (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
-        payloads, wanted = self._payloads, self._wanted
-        if key not in payloads and len(payloads) >= self._settings.member_runs_max:
-            if key not in wanted:
-                return
-            if self._spare:
-                payloads.pop(self._spare.popitem(last=False)[0], None)
-        payloads[key] = batch
-        if key not in wanted:
-            self._spare[key] = None
+        self._payloads.keep(key_of(batch), batch)
 
     def _on_repair(self, sender: NodeId, repair: Repair, out: list[Effect]) -> None:
         for number_first, payload in repair.batches:
@@ -330,13 +318,13 @@ class Member:
             if payload is None:
                 return False
             if not self.matches(slot, payload):
-                del self._payloads[slot.key]  # Not what was ordered: ask for the right one.
+                self._payloads.pop(slot.key)  # Not what was ordered: ask for the right one.
                 return False
         for slot, payload in zip(unit.slots, found, strict=True):
             assert payload is not None
             runs.append((number, payload))
             number += slot.count
-            self._payloads.pop(slot.key, None)
+            self._payloads.pop(slot.key)
         self._drop(self.number_next)
         self._by_number.pop(self.number_next, None)
         self.number_next = unit.end
@@ -352,6 +340,7 @@ class Member:
             return False  # More of the same transaction may follow.
         for batch in share:
             runs.append((self.number_next, batch))
+            self._payloads.pop(key_of(batch))  # It may have come by another way, too.
             del self._by_number[self.number_next]
             self.number_next += batch.count
         self._see_head(self.number_next - 1)
@@ -447,6 +436,11 @@ class Member:
         if runs or stages:
             request = PayloadRequest(tuple(runs[:most]), tuple(stages[:most]))
             out.append(Send(self._next(ROLE_DATA), request))
+
+
+def key_of(batch: Batch) -> BatchKey:
+    """As the order names it."""
+    return (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
 
 
 def _is_of_one_decision(one: Batch, other: Batch) -> bool:

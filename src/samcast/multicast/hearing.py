@@ -9,7 +9,7 @@ import msgspec
 
 from samcast.machine.ports import Chance, NodeId
 from samcast.multicast.reassembly import Reassembly
-from samcast.wire.datagram import Lacking, Newest, Parity, Piece
+from samcast.wire.datagram import Lacking, Newest, Parity, Piece, Source
 from samcast.wire.errors import WireError
 
 TELL_BYTES = 128 * 1024
@@ -31,6 +31,7 @@ class Hearing:
         self._lives: dict[NodeId, int] = {}
         self._heard: dict[NodeId, Reassembly] = {}
         self._untold: dict[NodeId, int] = {}  # bytes of whole frames since we last told
+        self._told: dict[NodeId, int] = {}  # up to which frame
         self._given_up_before = 0  # in lives that are over
 
     def expect(self, node: NodeId, life: int) -> bool:
@@ -40,6 +41,7 @@ class Hearing:
         before = self._heard.get(node)
         self._given_up_before += before.given_up if before is not None else 0
         self._lives[node] = life
+        self._told.pop(node, None)
         self._heard[node] = Reassembly(self._chance)
         return True
 
@@ -48,11 +50,15 @@ class Hearing:
         """Which life each node is in, as far as it has told."""
         return self._lives
 
+    def check(self, source: Source) -> None:
+        """Whether that is the life that the node has told."""
+        if self._lives.get(source.node) != source.life:
+            raise WireError("datagram-life", f"node {source.node} has told us of another life")
+
     def take(self, message: Piece | Parity | Newest, now_ms: int) -> bytes | None:
         """Something came: the frame, if that makes one whole."""
         source = message.source
-        if self._lives.get(source.node) != source.life:
-            raise WireError("datagram-life", f"node {source.node} has told us of another life")
+        self.check(source)
         heard = self._heard[source.node]
         if isinstance(message, Newest):
             heard.announce(message.sequence, now_ms)
@@ -64,10 +70,12 @@ class Hearing:
 
     def to_tell(self, node: NodeId) -> tuple[int, int] | None:
         """The life of a node and how far it was heard, if it is time to tell it."""
-        if self._untold.get(node, 0) < TELL_BYTES:
+        heard = self._heard[node].heard
+        if self._untold.get(node, 0) < TELL_BYTES or heard <= self._told.get(node, 0):
             return None
         self._untold[node] = 0
-        return self._lives[node], self._heard[node].heard
+        self._told[node] = heard
+        return self._lives[node], heard
 
     @property
     def is_lacking(self) -> bool:

@@ -5,6 +5,7 @@ leave little by little instead of a whole batch at once.
 """
 
 BURST_MS = 5
+TOGETHER_MS = 2  # half of what receivers wait before they ask
 
 
 class Pace:
@@ -23,6 +24,12 @@ class Pace:
         self._left = min(filled, self._per_ms * BURST_MS)
         self._at_ms = now_ms
         return self._left > 0
+
+    def together(self, size: int, most: int) -> int:
+        """How many datagrams of a size may leave in one go."""
+        if not self._per_ms:
+            return most
+        return max(1, min(most, int(self._per_ms * TOGETHER_MS / size)))
 
     def sent(self, size: int) -> None:
         """These bytes have left; what was too much is made up for by waiting."""

@@ -3,9 +3,12 @@ up for lost ones without asking. The arithmetic is zfec's (`samcast[fec]`)."""
 
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 from samcast.wire.datagram import BLOCK_PIECES
+
+CAN_MAKE_UP = find_spec("zfec") is not None  # Whoever can't asks for what it lacks.
 
 
 @lru_cache(maxsize=BLOCK_PIECES)

@@ -10,7 +10,7 @@ Everything is bounded by bytes that really came and by numbers of frames, the ol
 from collections import OrderedDict
 
 from samcast.machine.ports import NEVER_MS, Chance
-from samcast.multicast.parity import made_up
+from samcast.multicast.parity import CAN_MAKE_UP, made_up
 from samcast.wire.datagram import BLOCK_PIECES, RANGES_MAX, Lacking, Parity, Piece
 
 JUMP_MAX = 2**24  # frames between two datagrams that come; minutes of the fastest sender
@@ -37,36 +37,36 @@ class Gathering:
         self.chance_ms = chance_ms
         self.due_ms = now_ms + wait_ms + chance_ms
 
-    def add(self, piece: Piece | Parity) -> bool:
-        """Whether it is news; what it makes up for is here then, too."""
-        if type(piece) is Piece:
+    def add(self, piece: Piece | Parity) -> int:
+        """How many bytes are here now that weren't before, those that it makes up for included."""
+        if isinstance(piece, Piece):
             block = piece.index // BLOCK_PIECES
             if piece.index in self.pieces:
-                return False
+                return 0
             self.pieces[piece.index] = piece.data
         else:
-            assert type(piece) is Parity
             block = piece.block
-            if (block, piece.index) in self.parity:
-                return False
+            if not CAN_MAKE_UP or (block, piece.index) in self.parity:
+                return 0
             self.parity[block, piece.index] = piece.data
             self.size_last = piece.size_last
-        if self.parity:
-            self._make_up(block)
-        return True
+        added = len(piece.data) + (self._make_up(block) if self.parity else 0)
+        self.held += added
+        return added
 
-    def _make_up(self, block: int) -> None:
+    def _make_up(self, block: int) -> int:
         places = range(BLOCK_PIECES * block, min(self.count, BLOCK_PIECES * (block + 1)))
         lacking = [index for index in places if index not in self.pieces]
         parity = {index: data for (of, index), data in self.parity.items() if of == block}
         if not lacking or len(parity) < len(lacking):
-            return
+            return 0
         here = {
             index - places.start: self.pieces[index] for index in places if index in self.pieces
         }
         for at, data in made_up(len(places), self.size, here, parity).items():
             index = places.start + at
             self.pieces[index] = data[: self.size_last] if index == self.count - 1 else data
+        return sum(len(self.pieces[index]) for index in lacking)
 
     def lacking(self, sequence: int) -> list[Lacking]:
         """The ranges of its pieces that aren't here."""
@@ -126,13 +126,13 @@ class Reassembly:
             return None  # Whole already, given up, or from before we listened.
         if not found.count:
             found.count, found.size = piece.count, piece.size
-        if (piece.count, piece.size) != (found.count, found.size) or not found.add(piece):
+        added = found.add(piece) if (piece.count, piece.size) == (found.count, found.size) else 0
+        if not added:
             return None
         if found.asked:  # Asking helps.
             found.asked, found.wait_ms = 0, self._bounds.wait_ms
         found.due_ms = now_ms + found.wait_ms + found.chance_ms  # More of it may be on its way.
-        found.held += len(piece.data)
-        self._held += len(piece.data)
+        self._held += added
         if len(found.pieces) == found.count:
             del self._gathering[piece.sequence]
             self._held -= found.held

@@ -10,6 +10,7 @@ import msgspec
 
 from samcast.multicast.parity import parity_of
 from samcast.wire.datagram import Envelope, Lacking
+from samcast.wire.session import NODE_MAX
 
 HELD_BYTES_MAX = 32 * 1024 * 1024
 FRAMES_MAX = 8192
@@ -63,8 +64,11 @@ class Recent:
             self._held -= len(self._frames.popitem(last=False)[1])
         return datagrams
 
-    def answer(self, asker: int, ranges: tuple[Lacking, ...], now_ms: int) -> Again:
-        """What of the asked pieces to send again, and to whom; bounded, whatever is asked."""
+    def answer(
+        self, asker: int, ranges: tuple[Lacking, ...], now_ms: int, unsent: tuple[int, int] = (0, 0)
+    ) -> Again:
+        """What of the asked pieces to send again, and to whom; bounded, whatever is asked. Of the
+        frame `unsent[0]` the last `unsent[1]` datagrams have not left yet."""
         again = Again([], [])
         self._forget(now_ms)
         left = AGAIN_PIECES_MAX
@@ -76,6 +80,8 @@ class Recent:
             first, end = lacking.first, lacking.first + lacking.count
             if not lacking.count:
                 first, end = 0, count
+            if lacking.sequence == unsent[0]:  # What has not left can't be lacking.
+                end = min(end, count - unsent[1])
             for index in range(first, min(end, count)):
                 if not left:
                     return again
@@ -92,6 +98,8 @@ class Recent:
             self._asked[place] = (now_ms, asker, False)
             target = again.to_one
         elif before[1] == asker and not before[2]:
+            if asker > NODE_MAX:
+                return  # Connections lose nothing.
             target = again.to_one  # It was lost again.
         elif not before[2]:
             self._asked[place] = (before[0], asker, True)

@@ -25,6 +25,8 @@ NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "metrics", "roles
 TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure",
             "multicast", "datagram_bytes", "parity_percent", "pace_mb_per_s",
             "multicast_apart"}  # fmt: skip
+MULTICAST_KEYS = ("datagram_bytes", "parity_percent", "pace_mb_per_s", "multicast_apart")
+LAST_GROUP = ipaddress.IPv4Address("239.255.255.255")
 SERVERS_MAX = 64
 DATAGRAM_BYTES = 1400  # fits every usual network
 SOCKET_PATH_MAX = 100  # what every system takes
@@ -177,7 +179,14 @@ class _Reader:
 
     def _multicast(self, content: dict[str, Any]) -> str:
         address = self._address(content, "multicast", "", "group:port")
-        if address and not _is_multicast(host_and_port(address)[0]):
+        alone = [key for key in MULTICAST_KEYS if key in content and not address]
+        if alone:
+            raise ConfigError(
+                f"{self._path}: {alone[0]} says something only where there is `multicast`; add"
+                " that, or leave it out"
+            )
+        last = 3 if content.get("multicast_apart") is True else 0
+        if address and not _is_multicast(host_and_port(address)[0], last):
             raise self._error(
                 "multicast", address,
                 "an IPv4 group that is yours to use and a port, such as 239.1.2.3:7000",
@@ -340,12 +349,14 @@ def _is_ipv4(host: str) -> bool:
         return False
 
 
-def _is_multicast(host: str) -> bool:
-    """Whether users may take it: 224.0.0.x belongs to the machinery of networks."""
+def _is_multicast(host: str, more: int) -> bool:
+    """Whether users may take it, and some behind it: 224.0.0.x belongs to the machinery of
+    networks."""
     if not _is_ipv4(host):
         return False
-    address = ipaddress.ip_address(host)
-    return address.is_multicast and address not in ipaddress.ip_network("224.0.0.0/24")
+    address = ipaddress.IPv4Address(host)
+    is_ours = address.is_multicast and address not in ipaddress.ip_network("224.0.0.0/24")
+    return is_ours and int(address) + more <= int(LAST_GROUP)
 
 
 def is_loopback(host: str) -> bool:

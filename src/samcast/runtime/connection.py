@@ -90,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._decoder = FrameDecoder(FRAME_BYTES_UNTRUSTED_MAX)
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes | memoryview] = []
+        self._waiting = 0  # bytes that have not left, while there is something in `_out`
         self.id = 0  # who is at the other end, once that is known
         self.is_refused = False
         self.is_dialed = False  # we called, so it is the other end that answers with a welcome
@@ -162,11 +163,13 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None:
             return
         if not self._out:
-            if transport.get_write_buffer_size() > WAITING_BYTES_MAX:
-                self.dropped += 1
-                self._traffic.dropped += 1
-                return
+            self._waiting = transport.get_write_buffer_size()
             self._traffic.add(self)
+        if self._waiting > WAITING_BYTES_MAX:
+            self.dropped += 1
+            self._traffic.dropped += 1
+            return
+        self._waiting += sum(map(len, frame))
         self._out += frame
 
     def flush(self) -> None:

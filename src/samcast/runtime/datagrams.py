@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from samcast.errors import ConfigError
 from samcast.machine.ports import Channel, NodeId
+from samcast.multicast.pace import Pace
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.group_socket import Place, Speaker, joined, received
 from samcast.runtime.lane import Lane
@@ -28,6 +29,7 @@ from samcast.wire.errors import WireError
 # Larger ones go by connections, which have their own flow control.
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 TICK_S = 0.002
+CLIENTS_BYTES_PER_S = 20_000_000
 MEMBERS_CHANNELS = (Channel.GLOBAL, Channel.PAYLOAD)
 
 OnFrame = Callable[[NodeId, bytes], None]
@@ -56,6 +58,7 @@ class Datagrams:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._speaker: Speaker | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
+        self._for_clients = Pace(CLIENTS_BYTES_PER_S)  # what may be repeated for those who listen
         self.on_new_life: Callable[[], None] = lambda: None
         self.received = 0
         self.heard = 0  # of these, pieces of other nodes that count
@@ -129,6 +132,8 @@ class Datagrams:
             return
         if self._speaker is None:
             return
+        if isinstance(message, Question | Heard):
+            lane.hearing.check(message.source)
         if isinstance(message, Question):
             self._speaker.put(self._answer(lane, node, message), place)
         elif isinstance(message, Heard):
@@ -159,13 +164,18 @@ class Datagrams:
         message = decode_datagram(data, lane.cluster)
         if not isinstance(message, Question):
             raise WireError("datagram-client", "clients that listen ask, and say nothing else")
-        return self._answer(lane, client, message)
+        if not self._for_clients.room(now_ms()):
+            raise WireError("datagram-busy", "too much was sent again for clients; ask later")
+        repeated = self.repeated
+        again = self._answer(lane, client, message)
+        self._for_clients.sent((self.repeated - repeated) * lane.piece_bytes)
+        return again
 
     def _answer(self, lane: Lane, asker: NodeId, question: Question) -> list[bytes]:
         """What goes to all is sent here; the rest is for the one who asked."""
         if question.life != self.life or self._speaker is None:
             return []
-        again = lane.recent.answer(asker, question.ranges, now_ms())
+        again = lane.again(asker, question, now_ms())
         self.answered += 1
         self.repeated += len(again.to_one) + len(again.to_all)
         self._speaker.put(again.to_all, lane.group)
@@ -206,9 +216,9 @@ class Datagrams:
         self._tick_timer = None
         if self._speaker is None:
             return
+        for end in self._ends():  # What has come isn't lacking.
+            self._drain(end)
         for lane in self._lanes.values():
-            if lane.ear is not None:  # What has come isn't lacking.
-                self._drain(lane.ear)
             for asking in lane.hearing.questions(now_ms()):
                 self.asked += 1
                 question = lane.envelope.question(asking.life, asking.ranges)

@@ -11,12 +11,12 @@ from collections import deque
 from samcast.machine.ports import NodeId
 from samcast.multicast.hearing import Hearing
 from samcast.multicast.pace import Pace
-from samcast.multicast.recent import Recent
+from samcast.multicast.recent import Again, Recent
 from samcast.multicast.window import Window
 from samcast.runtime.chance import SystemChance
 from samcast.runtime.cluster_file import ClusterPlan
 from samcast.runtime.group_socket import Place, Speaker
-from samcast.wire.datagram import DATAGRAM_HEADER_BYTES, Envelope, Source
+from samcast.wire.datagram import DATAGRAM_HEADER_BYTES, Envelope, Question, Source
 
 QUIET_MS = (10, 40)  # after our last frame: then we say that it was the last, each time once
 LIGHT_BYTES = 8 * 1024  # what is smaller doesn't wait: heartbeats and the order must not be late
@@ -34,6 +34,7 @@ class Lane:
         size = plan.datagram_bytes - IP_HEADERS_BYTES - DATAGRAM_HEADER_BYTES
         digest = hashlib.sha256(f"{name} {group[0]}:{group[1]}".encode()).digest()
         self.cluster = int.from_bytes(digest[:8], "little") >> 1
+        self.piece_bytes = size
         self.envelope = Envelope(self.cluster, source)
         self.recent = Recent(self.envelope, size, parity_percent=plan.parity_percent)
         self.hearing = Hearing(SystemChance())
@@ -41,6 +42,7 @@ class Lane:
         self._window = Window()
         self._pace = Pace(plan.pace_mb_per_s * 1_000_000)
         self._leaving: deque[bytes] = deque()  # of a large frame, as fast as the pace allows
+        self._leaving_sequence = 0
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._sent_ms = 0
@@ -71,12 +73,20 @@ class Lane:
                 frame = self._waiting.popleft()
                 self._waiting_bytes -= len(frame)
                 self._leaving.extend(self._cut(frame, now_ms))
+                self._leaving_sequence = self.recent.sequence
             if not self._pace.room(now_ms):
                 return
-            bunch = [self._leaving.popleft() for _ in range(min(BUNCH, len(self._leaving)))]
+            together = self._pace.together(len(self._leaving[0]), BUNCH)
+            bunch = [self._leaving.popleft() for _ in range(min(together, len(self._leaving)))]
             speaker.put(bunch, self.group)
             self._pace.sent(sum(map(len, bunch)))
             self._sent_ms = now_ms
+
+    def again(self, asker: NodeId, question: Question, now_ms: int) -> Again:
+        """What of the asked pieces to send again; those that have not left yet will come."""
+        return self.recent.answer(
+            asker, question.ranges, now_ms, (self._leaving_sequence, len(self._leaving))
+        )
 
     def on_heard(self, node: NodeId, sequence: int, speaker: Speaker, now_ms: int) -> None:
         """A node tells how far it has heard us."""

@@ -263,7 +263,7 @@ class Mesh:
             connection.write(encode_session(Status(self._answer(message))))
         elif isinstance(message, Ping):
             connection.write(encode_session(message))
-        elif isinstance(message, MulticastRequest):
+        elif isinstance(message, MulticastRequest) and connection.id > NODE_MAX:
             self._listeners.add(connection)
 
     def _say_once(self, whom: str, event: str, text: str, **facts: str | int) -> None:
@@ -391,11 +391,12 @@ class Mesh:
         # Cut through: the others get it before our own roles look at it.
         body = memoryview(payload)[ROUTE_BYTES:]
         frame = frame_parts(kind, encode_route(connection.id, target), body)
-        if target < CHANNEL_BASE:
+        if target <= NODE_MAX:
             self._write_to(target, frame)
             return
-        if target - CHANNEL_BASE not in (Channel.DATA, Channel.PAYLOAD):
-            raise WireError("client-channel", f"channel {target - CHANNEL_BASE} isn't for clients")
+        is_for_all = kind == KIND_BATCH and target >= CHANNEL_BASE
+        if not is_for_all or target - CHANNEL_BASE not in (Channel.DATA, Channel.PAYLOAD):
+            raise WireError("client-channel", f"{target} is nobody to whom clients may say that")
         channel = Channel(target - CHANNEL_BASE)
         self._spread(channel, frame)
         if self._is_on(channel):

@@ -23,6 +23,7 @@ class PySyncObj:
 
     def __init__(self) -> None:
         self._replicas: list[subprocess.Popen[str]] = []
+        self._folder = Path()
 
     def missing(self) -> str:
         """What must be installed first."""
@@ -31,6 +32,7 @@ class PySyncObj:
 
     def start(self, folder: Path) -> None:
         """Three replicas."""
+        self._folder = folder
         places = [f"127.0.0.1:{port}" for port in free_ports(REPLICAS)]
         for i, own in enumerate(places):
             others = [place for place in places if place != own]
@@ -48,14 +50,22 @@ class PySyncObj:
         assert replica.stdout is not None
         line = replica.stdout.readline()
         if not line:
-            raise SamcastError("a replica of PySyncObj ended; its log is in the folder (--dir)")
+            raise SamcastError(
+                f"a replica of PySyncObj ended; its last words: {self._last_words()}"
+            )
         return json.loads(line)
+
+    def _last_words(self) -> str:
+        logs = sorted(self._folder.glob("replica-*.log"))
+        words = [log.read_text(errors="replace").strip().splitlines()[-1:] for log in logs]
+        return " | ".join(line for lines in words for line in lines) or "none"
 
     def _ask(self, question: str) -> Any:
         replica = self._replicas[0]
         assert replica.stdin is not None
-        replica.stdin.write(question + "\n")
-        replica.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # Then it has no answer, either.
+            replica.stdin.write(question + "\n")
+            replica.stdin.flush()
         return self._answer(replica)
 
     def stop(self) -> None:
