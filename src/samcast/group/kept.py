@@ -1,5 +1,6 @@
 """Payloads that a member keeps until it can deliver them: those that the order names already, and
-spare ones that it may name soon. Bounded by runs and by bytes; the oldest spare one goes first.
+spare ones that it may name soon. Spare ones go, the oldest first, when there are too many runs or
+bytes. Those that are named stay: a member knows only so many names, and one of them is the next.
 """
 
 from collections import OrderedDict
@@ -39,22 +40,28 @@ class KeptPayloads:
         self._wanted.pop(key, None)
         if key in self._batches:
             self._spare[key] = None
+            self._make_room(0)
 
     def keep(self, key: BatchKey, batch: Batch) -> None:
         """Keep it if there is room, or can be made; whatever isn't kept can be asked for."""
         self.pop(key)
         size = len(batch.columns)
-        while self._is_full(size) and self._spare:
-            self.pop(next(iter(self._spare)))
-        if self._is_full(size) and (key not in self._wanted or self.bytes):
+        self._make_room(size)
+        if self._is_full(size) and key not in self._wanted:
             return
         self._batches[key] = batch
         self.bytes += size
         if key not in self._wanted:
             self._spare[key] = None
 
+    def _make_room(self, size: int) -> None:
+        while self._is_full(size) and self._spare:
+            self.pop(next(iter(self._spare)))
+
     def _is_full(self, more: int) -> bool:
-        return len(self._batches) >= self._runs_max or self.bytes + more > self._bytes_max
+        """Whether another one of this size would be too much; of none, whether this is."""
+        runs = len(self._batches) + bool(more)
+        return runs > self._runs_max or self.bytes + more > self._bytes_max
 
     def pop(self, key: BatchKey) -> None:
         """Not needed any more."""
