@@ -181,7 +181,7 @@ CHORES = {
     "mutants": Chore("break the safety rules one by one; the simulator must notice", mutants),
     "costs": Chore("measure what a run costs each role, and how that grows", costs),
     "multicast": Chore(
-        "in a network namespace: rates, sizes, members, stopped, parity, faults, or `bench ...`",
+        "in a namespace: rates, sizes, members, stopped, parity; tests, faults; `bench ...`",
         multicast,
     ),
     "dashboard": Chore("draw the dashboard from a real Prometheus into a file", dashboard),

@@ -19,8 +19,8 @@ from tests.real.striking import NODES, pause
 from tests.real.test_metrics import numbers_of, value
 
 GROUP = "members"
-MESSAGES = 400
-PAUSE_S = 0.05
+MESSAGES = 100
+PERIOD_S = 0.25
 STOPPED_S = 60.0
 PACE = 30_000  # messages per second
 BURST = 600
@@ -67,15 +67,21 @@ def members(make: Any, folder: Path) -> None:
         say(members=count, live=live, per_message=per_message, one_piece_lost_by_all=lost)
 
 
-def cost(cluster: LocalCluster, group: Group, messages: int = MESSAGES) -> dict[str, float]:
-    """Of one message, with what the cluster says by itself meanwhile: heartbeats, and which frame
-    was the last."""
-    before = totals(cluster)
-    for _ in range(messages):
+def cost(
+    cluster: LocalCluster, group: Group, messages: int = MESSAGES, period_s: float = PERIOD_S
+) -> dict[str, float]:
+    """Of one message, sent at a slow and steady pace, beyond what the cluster says by itself in the
+    same time: heartbeats, which frame was the last, answers to those who ask whether it is there."""
+    start = totals(cluster)
+    pause(messages * period_s)
+    before, began = totals(cluster), time.monotonic()
+    for i in range(messages):
         group.send(b"x" * 1000).number(30)
-        pause(PAUSE_S)
+        pause(max(0.0, began + (i + 1) * period_s - time.monotonic()))
     after = totals(cluster)
-    return {what: round((after[what] - before[what]) / messages, 1) for what in after}
+    return {
+        what: round((after[what] - 2 * before[what] + start[what]) / messages, 1) for what in after
+    }
 
 
 def lose_at_all(cluster: LocalCluster, group: Group, staff: list[Process]) -> dict[str, float]:

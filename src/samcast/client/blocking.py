@@ -12,6 +12,7 @@ import msgspec
 from samcast.client.engine import Engine, addresses_of, refused
 from samcast.client.inbox import Message, messages_from
 from samcast.client.outbox import MESSAGE_BYTES_MAX, Outbox, Receipt
+from samcast.client.table import ReplicatedTable
 from samcast.client.transaction import Transaction, Transactions
 from samcast.errors import ConfigError, NotConnectedError, RefusedError, WaitTimeoutError
 from samcast.runtime.local_cluster import LocalCluster
@@ -32,6 +33,7 @@ NAME_BYTES_MAX = 200
 MANY = 4096  # messages that `send_many` packs at a time
 MANY_BYTES = 1024 * 1024  # or so many bytes: larger batches gain nothing, and fill windows
 
+TABLES = "table/"  # groups that hold the changes of tables
 ENVIRONMENT = "SAMCAST_CLUSTER"
 FOLDER = ".samcast"
 
@@ -98,6 +100,7 @@ class Client:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._groups: dict[str, Group] = {}
+        self._tables: dict[str, ReplicatedTable] = {}
         self._own: Transactions | None = None  # for those without a name of their own
         self._lock = threading.Lock()
 
@@ -123,6 +126,15 @@ class Client:
             raise refused(f"group {name!r}", outcome)
         with self._lock:
             return self._groups.setdefault(name, Group(self._engine, name, outcome.value))
+
+    def table(self, name: str) -> ReplicatedTable:
+        """A table that every process that opens it holds, all of them alike; made if it isn't
+        there."""
+        group = self.group(TABLES + check_name(name, "a table's name"))
+        with self._lock:
+            if name not in self._tables:
+                self._tables[name] = ReplicatedTable(group, name)
+            return self._tables[name]
 
     def transactions(self, name: str) -> "Transactions":
         """All-or-nothing sends into groups of this cluster, under a name of your choice."""

@@ -1,0 +1,316 @@
+"""A replicated table: every process holds all of it, and nobody can make two of them differ.
+
+Writes are messages of a group; each process folds them in as they come, so reads are local and
+cost what a dict costs. How current they are is the reader's choice.
+"""
+
+import contextlib
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from samcast.client.inbox import messages_from
+from samcast.client.outbox import Receipt
+from samcast.errors import ClientError, ConfigError, WaitTimeoutError
+from samcast.group.table import Changed, Row, Table
+from samcast.wire.table import KEY_BYTES_MAX, Change, Check, Delete, Put, encode_change
+
+if TYPE_CHECKING:
+    from samcast.client.blocking import Group
+
+WAIT_S = 30.0
+VOID_MAX = 100_000  # numbers without effect that are remembered, for those who wait for theirs
+WATCHED_MAX = 100_000  # changes that a watcher may be behind
+
+Text = bytes | str
+
+
+class ReplicatedTable:
+    """One table, as this process holds it. Threads may share it."""
+
+    def __init__(self, group: "Group", name: str) -> None:
+        self.name = name
+        self._group = group
+        self._moved = threading.Condition()
+        self._table = Table()
+        self._void: OrderedDict[int, None] = OrderedDict()
+        self._watches: list[Watch] = []
+        self._problem: ClientError | None = None
+        self._following = threading.Thread(target=self._follow, name=f"table {name}", daemon=True)
+        self._following.start()
+
+    def __repr__(self) -> str:
+        return f"<samcast table {self.name!r}, {len(self)} keys at {self.number}>"
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def number(self) -> int:
+        """Up to which message this process has folded them in."""
+        return self._table.number
+
+    def content_hash(self) -> str:
+        """Equal in two processes that are at the same number."""
+        with self._moved:
+            return self._table.content_hash()
+
+    def _follow(self) -> None:
+        try:
+            for number_first, batch in self._group.read_batches(1):
+                with self._moved:
+                    for message in messages_from(number_first, batch):
+                        self._fold(message.number, message.body)
+                    self._moved.notify_all()
+        except ClientError as error:
+            with self._moved:
+                self._problem = error
+                self._moved.notify_all()
+
+    def _fold(self, number: int, body: bytes) -> None:
+        changed = self._table.apply(number, body)
+        if changed is None:
+            self._void[number] = None
+            if len(self._void) > VOID_MAX:
+                self._void.popitem(last=False)
+            return
+        for watch in self._watches:
+            watch.add(changed)
+
+    # reading
+
+    def wait_for(self, number: int, timeout: float = WAIT_S) -> None:
+        """Until this process has folded in the message of a number."""
+        with self._moved:
+            is_there = self._moved.wait_for(
+                lambda: self._table.number >= number or self._problem is not None, timeout
+            )
+            if self._table.number >= number:
+                return
+            if self._problem is not None:
+                raise self._problem
+        if not is_there:
+            raise WaitTimeoutError(
+                f"table {self.name!r} is at {self.number} after {timeout:.0f} s, not at {number}"
+            )
+
+    def sync(self, timeout: float = WAIT_S) -> int:
+        """Until all that was confirmed to anybody before this call is here; the number."""
+        number = self._send(Change(())).number(timeout)
+        self.wait_for(number, timeout)
+        return number
+
+    def get(
+        self, key: Text, default: bytes | None = None, *, at_least: int = 0, fresh: bool = False
+    ) -> bytes | None:
+        """A key's value as this process knows it; with `at_least`, not before that number is here;
+        `fresh`: nothing older than this call."""
+        row = self.row(key, at_least=at_least, fresh=fresh)
+        return row.value if row is not None else default
+
+    def row(self, key: Text, *, at_least: int = 0, fresh: bool = False) -> Row | None:
+        """The same with the number that gave the value."""
+        if fresh:
+            self.sync()
+        elif at_least > self._table.number:
+            self.wait_for(at_least)
+        return self._table.get(_key(key))
+
+    def items(self, first: Text = b"", end: Text | None = None) -> list[tuple[bytes, bytes]]:
+        """Keys and values from `first` on, in order, below `end`; all of one number."""
+        with self._moved:
+            found: list[tuple[bytes, bytes]] = []
+            for key in self._table.keys(_bytes(first), None if end is None else _bytes(end)):
+                row = self._table.get(key)
+                assert row is not None
+                found.append((key, row.value))
+            return found
+
+    def as_of(self, number: int) -> Table:
+        """The table as it was at a number, from the group's messages."""
+        newest = max(self.number, self._group.head())  # The cluster may know of more than we do.
+        if not 0 <= number <= newest:
+            raise ConfigError(
+                f"table {self.name!r} has no message {number}; its newest is {newest}"
+            )
+        table = Table()
+        for message in self._group.read(1, count=number):
+            table.apply(message.number, message.body)
+        return table
+
+    def watch(self, key: Text | None = None) -> "Watch":
+        """Changes from now on, of one key or of all; a context manager and an iterator."""
+        return Watch(self, None if key is None else _key(key))
+
+    # writing
+
+    def _send(self, change: Change) -> Receipt:
+        return self._group.send(encode_change(change))
+
+    def put(self, key: Text, value: Text, *, ttl: float | None = None) -> Receipt:
+        """Set a key, for so many seconds if that is said; `.number()` waits until it is done."""
+        return self._send(Change((_put(key, value, ttl),), (), _clock_ms()))
+
+    def delete(self, key: Text) -> Receipt:
+        """Remove a key."""
+        return self._send(Change((Delete(_key(key)),), (), _clock_ms()))
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator["Writes"]:
+        """Writes that take effect together, when the block is left without an error."""
+        writes = Writes()
+        yield writes
+        if writes.made or writes.checks:
+            writes.number = self._effect_of(
+                Change(tuple(writes.made), tuple(writes.checks), _clock_ms())
+            )
+
+    def compare_and_set(
+        self, key: Text, expected: Text | None, value: Text | None, *, ttl: float | None = None
+    ) -> int:
+        """Set a key, or remove it (None), if it holds what is expected (None: nothing); the number
+        of the change, 0 if it held something else."""
+        name = _key(key)
+        wanted = None if expected is None else _bytes(expected)
+        write = Delete(name) if value is None else _put(name, value, ttl)
+        is_fresh = False
+        while True:
+            row = self._table.get(name)
+            if (row.value if row is not None else None) != wanted:
+                if is_fresh:
+                    return 0
+                self.sync()
+                is_fresh = True
+                continue
+            check = Check(name, row.number if row is not None else 0)
+            number = self._effect_of(Change((write,), (check,), _clock_ms()))
+            if number:
+                return number
+            is_fresh = True  # Waiting for the outcome has brought us all that was before it.
+
+    def _effect_of(self, change: Change) -> int:
+        """Send it, and see what it did: its number, 0 if it had no effect."""
+        number = self._send(change).number(WAIT_S)
+        self.wait_for(number)
+        with self._moved:
+            return 0 if number in self._void else number
+
+    # for watches
+
+    def _add_watch(self, watch: "Watch") -> None:
+        with self._moved:
+            self._watches.append(watch)
+
+    def _remove_watch(self, watch: "Watch") -> None:
+        with self._moved:
+            self._watches.remove(watch)
+
+    def _next_of(self, watch: "Watch", timeout: float | None) -> Changed | None:
+        with self._moved:
+            self._moved.wait_for(lambda: watch.is_ready or self._problem is not None, timeout)
+            if watch.is_ready:
+                return watch.take()
+            if self._problem is not None:
+                raise self._problem
+            return None
+
+
+class Writes:
+    """What a batch is to do."""
+
+    def __init__(self) -> None:
+        self.made: list[Put | Delete] = []
+        self.checks: list[Check] = []
+        self.number = 0  # once it is done; 0: a check didn't hold, so nothing was
+
+    def put(self, key: Text, value: Text, *, ttl: float | None = None) -> None:
+        """Set a key."""
+        self.made.append(_put(key, value, ttl))
+
+    def delete(self, key: Text) -> None:
+        """Remove a key."""
+        self.made.append(Delete(_key(key)))
+
+    def check(self, key: Text, number: int) -> None:
+        """Only if the key was last changed by this number (0: there is no such key)."""
+        self.checks.append(Check(_key(key), number))
+
+
+class Watch:
+    """Changes as they take effect, in their order, from when it was begun."""
+
+    def __init__(self, table: ReplicatedTable, key: bytes | None) -> None:
+        self._table = table
+        self._key = key
+        self._changes: deque[Changed] = deque()
+        self._has_lost = False
+        table._add_watch(self)
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """No more of it."""
+        self._table._remove_watch(self)
+
+    def add(self, changed: list[Changed]) -> None:
+        """Called by the table, under its lock."""
+        if self._has_lost:
+            return
+        self._changes.extend(c for c in changed if self._key is None or c.key == self._key)
+        if len(self._changes) > WATCHED_MAX:
+            self._has_lost = True
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to take, or to say."""
+        return bool(self._changes) or self._has_lost
+
+    def take(self) -> Changed:
+        """Called by the table, under its lock."""
+        if not self._changes:
+            raise ClientError(
+                f"this watch was more than {WATCHED_MAX} changes behind and has lost some; look at"
+                " the table, and watch again"
+            )
+        return self._changes.popleft()
+
+    def next(self, timeout: float | None = None) -> Changed | None:
+        """The next change; None if there is none in time."""
+        return self._table._next_of(self, timeout)
+
+    def __iter__(self) -> Iterator[Changed]:
+        while True:
+            changed = self.next()
+            assert changed is not None
+            yield changed
+
+
+def _bytes(text: Text) -> bytes:
+    if isinstance(text, str):
+        return text.encode()
+    if isinstance(text, bytes):
+        return text
+    raise TypeError(f"keys and values are bytes or str, not {type(text).__name__}")
+
+
+def _key(key: Text) -> bytes:
+    name = _bytes(key)
+    if len(name) > KEY_BYTES_MAX:
+        raise ConfigError(f"a key of {len(name)} bytes; it has at most {KEY_BYTES_MAX}")
+    return name
+
+
+def _put(key: Text, value: Text, ttl: float | None) -> Put:
+    if ttl is not None and not 0.001 <= ttl <= 1e9:
+        raise ConfigError(f"ttl is {ttl} s; it must be at least a millisecond")
+    return Put(_key(key), _bytes(value), 0 if ttl is None else int(ttl * 1000))
+
+
+def _clock_ms() -> int:
+    return int(time.time() * 1000)

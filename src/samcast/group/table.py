@@ -1,0 +1,149 @@
+"""The replicated table: a fold of a group's messages, equal wherever it is computed.
+
+A change takes effect or not by what the table holds at its number, and by nothing else: no clock
+but the table's own, which is the latest that any change has told, and no chance. So every member
+agrees on each of them without a word.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from hashlib import blake2b
+from heapq import heappop, heappush
+
+import msgspec
+
+from samcast.wire.errors import WireError
+from samcast.wire.table import Change, Put, decode_change
+
+HASH_SPACE = 2**256
+HASH_BYTES = 32
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A key's value, the number that gave it, and until when it lasts; 0: for ever."""
+
+    value: bytes
+    number: int
+    expires_ms: int = 0
+
+
+class Changed(msgspec.Struct, frozen=True, gc=False):
+    """What became of a key; no value: it is gone."""
+
+    number: int
+    key: bytes
+    value: bytes | None
+
+
+class Table:
+    """All keys at one number."""
+
+    def __init__(self) -> None:
+        self.number = 0  # up to which messages are folded in
+        self.clock_ms = 0
+        self._rows: dict[bytes, Row] = {}
+        self._sorted: list[bytes] = []  # keys in order, some of them gone
+        self._unsorted: list[bytes] = []
+        self._expiring: list[tuple[int, bytes]] = []  # a heap; some are put anew meanwhile
+        self._hash = 0
+        self.malformed = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, key: bytes) -> Row | None:
+        """What a key holds."""
+        return self._rows.get(key)
+
+    def apply(self, number: int, body: bytes) -> list[Changed] | None:
+        """Fold a message in: what changed, or None if it had no effect."""
+        assert number > self.number, "numbers rise"
+        self.number = number
+        try:
+            change = decode_change(body)
+        except WireError:
+            self.malformed += 1
+            return None
+        self.clock_ms = max(self.clock_ms, change.clock_ms)
+        expired = self._expire(number)
+        if not self._holds(change):
+            return expired or None
+        for write in change.writes:
+            if isinstance(write, Put):
+                expires_ms = self.clock_ms + write.ttl_ms if write.ttl_ms else 0
+                self._put(write.key, Row(write.value, number, expires_ms))
+                expired.append(Changed(number, write.key, write.value))
+            elif self._remove(write.key):
+                expired.append(Changed(number, write.key, None))
+        return expired
+
+    def holds(self, number: int, body: bytes) -> bool:
+        """Whether a change would take effect as the next message."""
+        return self._holds(decode_change(body))
+
+    def _holds(self, change: Change) -> bool:
+        for check in change.checks:
+            row = self._rows.get(check.key)
+            if (row.number if row is not None else 0) != check.number:
+                return False
+        return True
+
+    def _put(self, key: bytes, row: Row) -> None:
+        before = self._rows.get(key)
+        if before is None:
+            self._unsorted.append(key)
+        else:
+            self._hash -= row_hash(key, before)
+        self._rows[key] = row
+        self._hash = (self._hash + row_hash(key, row)) % HASH_SPACE
+        if row.expires_ms:
+            heappush(self._expiring, (row.expires_ms, key))
+
+    def _remove(self, key: bytes) -> bool:
+        row = self._rows.pop(key, None)
+        if row is None:
+            return False
+        self._hash = (self._hash - row_hash(key, row)) % HASH_SPACE
+        return True
+
+    def _expire(self, number: int) -> list[Changed]:
+        gone: list[Changed] = []
+        while self._expiring and self._expiring[0][0] <= self.clock_ms:
+            expires_ms, key = heappop(self._expiring)
+            row = self._rows.get(key)
+            if row is not None and row.expires_ms == expires_ms:
+                self._remove(key)
+                gone.append(Changed(number, key, None))
+        return gone
+
+    # looking through it
+
+    def keys(self, first: bytes = b"", end: bytes | None = None) -> Iterator[bytes]:
+        """Keys from `first` on, in order, below `end`."""
+        self._sort()
+        for at in range(bisect_left(self._sorted, first), len(self._sorted)):
+            key = self._sorted[at]
+            if end is not None and key >= end:
+                return
+            if key in self._rows:
+                yield key
+
+    def _sort(self) -> None:
+        """New keys into their places: sorting what is nearly sorted costs little."""
+        if self._unsorted or len(self._sorted) > 2 * len(self._rows) + 1000:
+            self._sorted = sorted({*self._sorted, *self._unsorted} & self._rows.keys())
+            self._unsorted = []
+
+    def content_hash(self) -> str:
+        """Equal for equal content, whatever way led to it."""
+        return f"{len(self._rows)}-{self._hash:064x}"
+
+
+def row_hash(key: bytes, row: Row) -> int:
+    """Of one row; the table's is their sum, so that it follows each change at no more than this."""
+    digest = blake2b(digest_size=HASH_BYTES)
+    digest.update(len(key).to_bytes(4, "little"))
+    digest.update(key)
+    digest.update(row.number.to_bytes(8, "little"))
+    digest.update(row.value)
+    return int.from_bytes(digest.digest(), "little")
