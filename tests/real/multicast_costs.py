@@ -71,7 +71,7 @@ def cost(
     cluster: LocalCluster, group: Group, messages: int = MESSAGES, period_s: float = PERIOD_S
 ) -> dict[str, float]:
     """Of one message, sent at a slow and steady pace, beyond what the cluster says by itself in the
-    same time: heartbeats, which frame was the last, answers to those who ask whether it is there."""
+    same time: heartbeats, which frame was the last, answers to who asks whether it is there."""
     start = totals(cluster)
     pause(messages * period_s)
     before, began = totals(cluster), time.monotonic()
