@@ -1,14 +1,19 @@
 """Replicated tables on real clusters: equal in every process, through kills."""
 
+import importlib.util
 import threading
+from pathlib import Path
 
 import pytest
 
 import samcast
 from samcast.client.leading import sequencer_of
+from samcast.client.recipes import Counter, Lock
 from samcast.errors import ConfigError, NotConnectedError, WaitTimeoutError
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.striking import pause, restart
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.req("GRP-24")
@@ -141,3 +146,85 @@ def test_mistakes_are_named(cluster: LocalCluster) -> None:
         assert table.get("k", fresh=True) == b"v"
     with pytest.raises(NotConnectedError):
         table.wait_for(10**9, 5)
+
+
+def test_a_counter_counts_each_addition_once(cluster: LocalCluster) -> None:
+    def count() -> None:
+        with samcast.connect(cluster.address) as client:
+            counter = Counter(client.table("numbers"), "n")
+            for _ in range(10):
+                counter.add(2)
+
+    threads = [threading.Thread(target=count) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with samcast.connect(cluster.address) as client:
+        table = client.table("numbers")
+        assert Counter(table, "n").value(fresh=True) == 60
+        table.put("word", "seven").number(30)
+        with pytest.raises(ConfigError, match="is no number"):
+            Counter(table, "word").value(fresh=True)
+
+
+def test_a_lock_is_held_by_one_and_its_numbers_rise(cluster: LocalCluster) -> None:
+    fences: list[int] = []
+    inside: list[int] = []
+
+    def work() -> None:
+        with samcast.connect(cluster.address) as client:
+            for _ in range(4):
+                with Lock(client.table("locks"), "l") as number:
+                    inside.append(number)
+                    assert len(inside) == 1
+                    fences.append(number)
+                    inside.clear()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fences) == 12
+    assert fences == sorted(set(fences))
+
+
+def test_the_lock_of_a_holder_that_died_is_free_when_its_time_is_over(
+    cluster: LocalCluster,
+) -> None:
+    with samcast.connect(cluster.address) as client:
+        table = client.table("locks")
+        table.put("l", "somebody who died", ttl=1.0).number(30)
+        lock = Lock(table, "l", ttl=2.0)
+        with pytest.raises(WaitTimeoutError, match="is held by another one"):
+            lock.acquire(0.1)
+        number = lock.acquire(30)
+        assert number == lock.number
+        pause(3)  # It is renewed.
+        assert table.get("l", fresh=True) is not None
+        assert lock.number == number
+        table.delete("l").number(30)
+        for _ in range(100):
+            if not lock.number:
+                break
+            pause(0.05)
+        assert lock.number == 0  # It has noticed that it was lost.
+        lock.release()
+
+
+def test_the_longest_prefix_leads(cluster: LocalCluster) -> None:
+    spec = importlib.util.spec_from_file_location("routes", ROOT / "examples" / "routes.py")
+    assert spec is not None
+    assert spec.loader is not None
+    routes = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(routes)
+    with samcast.connect(cluster.address) as client:
+        table = client.table("routes")
+        for prefix, port in (("10.0.0.0/8", "eth0"), ("10.1.0.0/16", "eth1"), ("::/0", "eth6")):
+            table.put(routes.key_of(prefix), port)
+        table.sync()
+        assert routes.lookup(table, "10.1.2.3") == ("10.1.0.0/16", "eth1")
+        assert routes.lookup(table, "10.2.2.3") == ("10.0.0.0/8", "eth0")
+        assert routes.lookup(table, "11.0.0.1") is None
+        assert routes.lookup(table, "fe80::1") == ("::/0", "eth6")

@@ -98,7 +98,7 @@ class ReplicatedTable:
 
     def sync(self, timeout: float = WAIT_S) -> int:
         """Until all that was confirmed to anybody before this call is here; the number."""
-        number = self._send(Change(())).number(timeout)
+        number = self._send(Change((), (), _clock_ms())).number(timeout)
         self.wait_for(number, timeout)
         return number
 

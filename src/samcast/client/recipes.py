@@ -1,0 +1,102 @@
+"""Small things that people build on a replicated table: counters, locks with fencing numbers."""
+
+import secrets
+import threading
+import time
+from types import TracebackType
+
+from samcast.client.table import ReplicatedTable, Text
+from samcast.errors import ConfigError, WaitTimeoutError
+
+LOOK_S = 0.5  # a holder that died says nothing: look now and then whether its time is over
+
+
+class Counter:
+    """A number that many processes add to, each addition counted once."""
+
+    def __init__(self, table: ReplicatedTable, key: Text) -> None:
+        self._table = table
+        self._key = key
+
+    def value(self, *, fresh: bool = False) -> int:
+        """What it stands at, as this process knows it, or just now."""
+        return _number(self._table.get(self._key, fresh=fresh))
+
+    def add(self, amount: int = 1) -> int:
+        """Add to it; what it stands at then."""
+        while True:
+            before = self._table.get(self._key)
+            after = _number(before) + amount
+            if self._table.compare_and_set(self._key, before, str(after)):
+                return after
+
+
+class Lock:
+    """At most one process holds it at any number of the table.
+
+    Clocks can't promise more: a holder that stops for longer than `ttl` goes on believing. So give
+    its **fencing number** to whatever the lock protects, and have that refuse lower ones.
+    """
+
+    def __init__(self, table: ReplicatedTable, key: Text, *, ttl: float = 30.0) -> None:
+        if ttl < 2 * LOOK_S:
+            raise ConfigError(f"ttl is {ttl} s; a lock needs at least {2 * LOOK_S} to be renewed")
+        self._table = table
+        self._key = key
+        self._ttl = ttl
+        self._mine = secrets.token_hex(8).encode()
+        self._is_over = threading.Event()
+        self._renewing: threading.Thread | None = None
+        self.number = 0  # the fencing number, while we hold it as far as we know
+
+    def acquire(self, timeout: float | None = None) -> int:
+        """Wait until it is ours; the fencing number, which is higher than every one before."""
+        limit = None if timeout is None else time.monotonic() + timeout
+        with self._table.watch(self._key) as watch:
+            while True:
+                number = self._table.compare_and_set(self._key, None, self._mine, ttl=self._ttl)
+                if number:
+                    self.number = number
+                    self._begin_renewing()
+                    return number
+                if limit is not None and time.monotonic() > limit:
+                    raise WaitTimeoutError(f"{self._key!r} is held by another one still")
+                watch.next(LOOK_S)
+
+    def release(self) -> None:
+        """Give it back; it is no error if it was lost before."""
+        self._is_over.set()
+        if self._renewing is not None:
+            self._renewing.join()
+            self._renewing = None
+        self.number = 0
+        self._table.compare_and_set(self._key, self._mine, None)
+
+    def _begin_renewing(self) -> None:
+        self._is_over.clear()
+        self._renewing = threading.Thread(target=self._renew, name="lock", daemon=True)
+        self._renewing.start()
+
+    def _renew(self) -> None:
+        while not self._is_over.wait(self._ttl / 3):
+            if not self._table.compare_and_set(self._key, self._mine, self._mine, ttl=self._ttl):
+                self.number = 0  # It was lost: somebody else may hold it.
+                return
+
+    def __enter__(self) -> int:
+        return self.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _number(value: bytes | None) -> int:
+    try:
+        return int(value or b"0")
+    except ValueError:
+        raise ConfigError(f"{value!r} is no number; this key is used for something else") from None
