@@ -30,6 +30,8 @@ ELECTING: list[Step] = [
     ("Promise", "after"), ("Start", "before"), ("Start", "between"), ("Start", "after"),
     ("StartReply", "before"), ("StartReply", "after"),
 ]  # fmt: skip
+# On multicast clients reach all through one node, which answers them: it needn't be the sequencer's.
+STEPS = [step for step in SEQUENCING if not (MULTICAST and step[0] == "Answers")]
 STEP_S = 10.0
 
 
@@ -100,7 +102,7 @@ def test_17_the_sequencer_dies_at_each_step(deaths: Deaths) -> None:
     chance = random.Random(17)
 
     def strike() -> None:
-        for step in SEQUENCING:
+        for step in STEPS:
             deaths.sequencer_at(step, chance.randint(1, 20))
 
     judged(deaths.cluster, strike)

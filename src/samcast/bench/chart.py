@@ -46,7 +46,7 @@ def draw(table: dict[str, dict[str, Any]], title: str) -> str:
 def _panel(table: dict[str, dict[str, Any]], panel: Panel, left: int) -> list[str]:
     title, key, better, written = panel
     most = max(row[f"{key}_spread"][1] for row in table.values()) or 1.0
-    parts = [_text(left, 46, title), _text(left + 215, 46, better, colour=FAINT, size=11)]
+    parts = [_text(left, 46, title), _text(left + 250, 46, better, colour=FAINT, size=11)]
     for place, (name, row) in enumerate(table.items()):
         top = TOP + ROW * place
         low, high = (left + BAR * value / most for value in row[f"{key}_spread"])
