@@ -30,7 +30,7 @@ ELECTING: list[Step] = [
     ("Promise", "after"), ("Start", "before"), ("Start", "between"), ("Start", "after"),
     ("StartReply", "before"), ("StartReply", "after"),
 ]  # fmt: skip
-# On multicast clients reach all through one node, which answers them: it needn't be the sequencer's.
+# On multicast clients reach all through one node, which answers them, and may not be this one.
 STEPS = [step for step in SEQUENCING if not (MULTICAST and step[0] == "Answers")]
 STEP_S = 10.0
 
