@@ -27,7 +27,7 @@ from tests.real import multicast_costs
 from tests.real.conftest import running
 from tests.real.listening import listening
 from tests.real.lossy import CUT, install, launcher
-from tests.real.multicast_costs import cost, counted
+from tests.real.multicast_costs import beside_the_sequencer, cost, counted
 from tests.real.striking import NODES, SECONDS, every, judged, pause, restart
 from tests.real.test_metrics import numbers_of
 
@@ -188,7 +188,7 @@ def many_members(folder: Path) -> None:
         place = folder / str(count)
         place.mkdir()
         cluster = multicast_cluster(place)
-        with running(cluster), samcast.connect(cluster.address) as client:
+        with running(cluster), beside_the_sequencer(cluster) as client:
             group = client.group("members")
             group.send(b"first").number(30)
             with listening(cluster, count) as staff:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import samcast
-from samcast.client.blocking import Group
+from samcast.client.blocking import Client, Group
+from samcast.client.leading import sequencer_of
 from samcast.runtime.cluster_file import write_cluster_file
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.conftest import running
@@ -55,7 +56,7 @@ def members(make: Any, folder: Path) -> None:
         place = folder / str(count)
         place.mkdir()
         cluster: LocalCluster = make(place)
-        with running(cluster), samcast.connect(cluster.address) as client:
+        with running(cluster), beside_the_sequencer(cluster) as client:
             group = client.group(GROUP)
             group.send(b"first").number(30)
             with listening(cluster, count, group=GROUP) as staff:
@@ -65,6 +66,12 @@ def members(make: Any, folder: Path) -> None:
                 lost = lose_at_all(cluster, group, staff)
         live = sum(member["live"] for member in told)
         say(members=count, live=live, per_message=per_message, one_piece_lost_by_all=lost)
+
+
+def beside_the_sequencer(cluster: LocalCluster) -> Client:
+    """A client of the sequencer's node: where two nodes speak, both tell which frame was last."""
+    node = cluster.plan().node(sequencer_of(cluster))
+    return samcast.connect(f"{node.host}:{node.port}")
 
 
 def cost(
