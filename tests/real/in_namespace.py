@@ -30,6 +30,7 @@ from tests.real.lossy import CUT, install, launcher
 from tests.real.multicast_costs import beside_the_sequencer, cost, counted
 from tests.real.striking import NODES, SECONDS, every, judged, pause, restart
 from tests.real.test_metrics import numbers_of
+from tests.real.three_hosts import three_hosts
 
 GROUP = "239.77.1.2:7477"
 
@@ -65,6 +66,21 @@ def four_groups(folder: Path) -> None:
     install(0.02, Listener)
     with running(cluster):
         judged(cluster, lambda: pause(SECONDS))
+
+
+def several_hosts(folder: Path) -> None:
+    """A host for each node, on a network of their own; the sequencer is killed on the way."""
+    install(0.01, Listener)
+
+    def strike() -> None:
+        victim = sequencer_of(cluster)
+        cluster.kill(victim)
+        pause(0.5)
+        restart(cluster, victim)
+
+    with three_hosts(folder, GROUP, 0.01) as cluster, running(cluster):
+        judged(cluster, lambda: every(2, strike))
+        assert counted(cluster, "heard") > 100
 
 
 def killed(folder: Path) -> None:
@@ -283,6 +299,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "loss of 1 %": lambda folder: weather(folder, 0.01),
     "loss of 5 %": lambda folder: weather(folder, 0.05),
     "loss of 20 %": lambda folder: weather(folder, 0.2),
+    "several hosts": several_hosts,
     "killed": killed,
     "cut off": cut_off,
     "listening": members,
