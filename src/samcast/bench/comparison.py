@@ -10,6 +10,7 @@ from typing import Any
 
 from samcast.bench.measuring import BODY_BYTES
 from samcast.bench.peers.etcd_keys import Etcd
+from samcast.bench.peers.kafka_topics import Kafka
 from samcast.bench.peers.nats_jetstream import NatsJetStream
 from samcast.bench.peers.ours import Samcast
 from samcast.bench.peers.peer import Peer
@@ -32,6 +33,7 @@ PEERS: dict[str, Callable[[], list[Peer]]] = {
     "nats": lambda: [NatsJetStream(is_synced=False), NatsJetStream(is_synced=True)],
     "redis": lambda: [RedisStreams()],
     "etcd": lambda: [Etcd()],
+    "kafka": lambda: [Kafka(is_synced=False), Kafka(is_synced=True)],
     "pysyncobj": lambda: [PySyncObj()],
 }
 

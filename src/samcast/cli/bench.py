@@ -22,7 +22,7 @@ def run(
     scale: Annotated[float, typer.Option(help="Do so much of the usual amount.")] = 1.0,
     folder: Annotated[Path | None, typer.Option("--dir", help="On which disk; a new one.")] = None,
     against: Annotated[str, typer.Option(help="Compare with these, such as"
-                                         " rabbitmq,nats,redis,etcd,pysyncobj, in the same run."
+                                         " rabbitmq,nats,redis,etcd,kafka,pysyncobj, in one run."
                                          )] = "",
     rounds: Annotated[int, typer.Option(help="Rounds of a comparison.", min=1)] = 3,
     multicast: Annotated[str, typer.Option(help="With nodes that speak to this group:port; the"
