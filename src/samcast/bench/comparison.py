@@ -88,15 +88,17 @@ def _measure(system: Peer, scale: float, results: dict[str, list[float]]) -> Non
 
 def _rate(system: Peer, scale: float) -> float:
     """Over about the wanted time. How many messages that takes, shorter tries tell: a fast system
-    would be through with a fixed number before it has got going."""
+    would be through with a fixed number before it has got going. They also warm it up."""
     wanted_s = RATE_S * scale
     count = PROBE
-    while True:
-        bodies = [(b"%08d" % i).ljust(BODY_BYTES, b"x") for i in range(count)]
-        took_s = system.rate(bodies)
-        if took_s >= wanted_s / 2:
-            return count / took_s
+    while (took_s := _send(system, count)) < wanted_s / 2:
         count = int(count * min(STEP_MAX, wanted_s / took_s))
+    count = max(PROBE, int(count * wanted_s / took_s))
+    return count / _send(system, count)
+
+
+def _send(system: Peer, count: int) -> float:
+    return system.rate([(b"%08d" % i).ljust(BODY_BYTES, b"x") for i in range(count)])
 
 
 def _table(systems: list[Peer], found: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
