@@ -32,6 +32,13 @@ def lookup(routes: ReplicatedTable, address: str) -> tuple[str, str] | None:
 
 
 def main() -> None:
+    try:
+        run()
+    except (ValueError, samcast.SamcastError) as error:
+        sys.exit(f"routes: {error}")
+
+
+def run() -> None:
     with samcast.connect() as client:
         routes = client.table("routes")
         match sys.argv[1:]:

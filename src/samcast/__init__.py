@@ -15,11 +15,12 @@ from samcast.version import VERSION
 
 __version__ = VERSION
 
-__all__ = ["__version__", "aio", "connect"]
+__all__ = ["SamcastError", "__version__", "aio", "connect"]
 
 if TYPE_CHECKING:
     from samcast.client import aio
     from samcast.client.blocking import connect
+    from samcast.errors import SamcastError
 
 
 def __getattr__(name: str) -> Any:
@@ -32,4 +33,8 @@ def __getattr__(name: str) -> Any:
         from samcast.client import aio
 
         return aio
+    from samcast import errors
+
+    if name.endswith("Error") and hasattr(errors, name):
+        return getattr(errors, name)
     raise AttributeError(f"module 'samcast' has no attribute {name!r}")

@@ -4,9 +4,12 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import samcast
+from samcast import errors
 from samcast.runtime.local_cluster import LocalCluster, can_connect
 from tests.real.striking import pause
 
@@ -61,3 +64,49 @@ def test_an_empty_address_is_a_mistake_and_not_the_default(cluster: LocalCluster
         done = run(*command, "--dir", str(cluster.folder), "--cluster", "")
         assert done.returncode == 1
         assert done.stderr.startswith("samcast: --cluster is empty; write host:port")
+
+
+def test_wrong_arguments_are_named(cluster: LocalCluster, tmp_path: Path) -> None:
+    where = ["--dir", str(cluster.folder)]
+    for command, said in (
+        (["send", "g", "--name", "", *where], "--name is empty"),
+        (["up", "--nodes", "0", "--dir", str(tmp_path / "new")], "1 to 7"),
+        (["node", "--config", str(tmp_path), "--name", "n1"], "can't be read: Is a directory"),
+        (
+            ["node", "--config", str(tmp_path / "no.toml"), "--name", "n1"],
+            "no such file; write one",
+        ),
+        (["status", "--dir", str(tmp_path)], f"`samcast up --dir {tmp_path}` makes one"),
+        (["read", "g", "--dir", str(tmp_path)], f"there is no cluster in {tmp_path}"),
+        (["group", "create", "a\tb", *where], "has no control characters"),
+        (["status", "--cluster", "127.0.0.1:1"], "name them, too: host:port,host:port"),
+    ):
+        done = run(*command)
+        assert done.returncode == 1, command
+        assert said in done.stderr, command
+    for command in (
+        ["read", "g", "--count", "0", *where],
+        ["read", "g", "--timeout", "-1", *where],
+    ):
+        assert run(*command).returncode == 2
+
+
+def test_up_says_whether_it_was_up_already_and_where(cluster: LocalCluster) -> None:
+    done = run("up", "--detach", "--dir", str(cluster.folder))
+    assert done.stdout.startswith("cluster was up already: ")
+    assert f"samcast down --dir {cluster.folder}" in done.stdout
+
+
+def test_a_transaction_that_is_dropped_says_so(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        group = client.group("g")
+        with pytest.warns(ResourceWarning, match="dropped without commit"):
+            client.transaction().send(group, b"x")
+        assert group.head() == 0
+
+
+def test_errors_are_found_where_people_look() -> None:
+    assert samcast.SamcastError is errors.SamcastError
+    assert samcast.WaitTimeoutError is errors.WaitTimeoutError
+    with pytest.raises(AttributeError, match="no attribute 'NoSuchError'"):
+        samcast.NoSuchError  # noqa: B018

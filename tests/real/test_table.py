@@ -22,9 +22,13 @@ def test_what_one_process_writes_all_read(cluster: LocalCluster) -> None:
         routes = one.table("routes")
         assert one.table("routes") is routes
         number = routes.put("10.0.0.0/8", "eth0").number(30)
-        assert routes.get("10.0.0.0/8", at_least=number) == b"eth0"
+        assert routes.get("10.0.0.0/8") == b"eth0"  # what was confirmed to us is here
+        assert routes["10.0.0.0/8"] == b"eth0"
+        assert "10.0.0.0/8" in routes
+        assert "10.0.0.0/9" not in routes
+        assert list(routes) == [b"10.0.0.0/8"]
         elsewhere = other.table("routes")
-        assert elsewhere.get("10.0.0.0/8", fresh=True) == b"eth0"
+        assert elsewhere.get("10.0.0.0/8", at_least=number) == b"eth0"
         elsewhere.delete(b"10.0.0.0/8")
         elsewhere.put("10.1.0.0/16", b"eth1")
         elsewhere.put("192.168.0.0/16", b"eth2")
@@ -36,9 +40,25 @@ def test_what_one_process_writes_all_read(cluster: LocalCluster) -> None:
         elsewhere.wait_for(routes.number)
         assert elsewhere.content_hash() == routes.content_hash()
         past = routes.as_of(number)
-        row = past.get(b"10.0.0.0/8")
-        assert row is not None
-        assert row.value == b"eth0"
+        assert past.get("10.0.0.0/8") == b"eth0"
+        assert past.items() == [(b"10.0.0.0/8", b"eth0")]
+        assert (past.number, len(past), past.get("elsewhere")) == (number, 1, None)
+        with pytest.raises(KeyError):
+            routes["10.0.0.0/8"]
+
+
+def test_who_opens_a_table_finds_what_it_holds(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        table = client.table("full")
+        for i in range(20_000):
+            table.put(f"k{i}", str(i))
+        table.sync()
+    with samcast.connect(cluster.address) as client:
+        found = client.table("full")
+        assert len(found) == 20_000
+        assert found.get("k19999") == b"19999"
+    with pytest.raises(NotConnectedError):
+        found.get("k1")
 
 
 def test_conditional_writes_of_many_take_effect_one_by_one(cluster: LocalCluster) -> None:

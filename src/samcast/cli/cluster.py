@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from samcast.runtime.local_cluster import LocalCluster
 
 NODES = 3
+FOLDER = ".samcast"
 
 
 def up(
@@ -25,14 +26,16 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", help="Leave it running, return.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="A line per second, no screen.")] = False,
 ) -> None:
-    """Start a cluster here and watch it at work; its data stays in the folder, and the next `up`
-    goes on with it."""
+    """Start a cluster here and watch it at work.
+
+    Its data stays in the folder, and the next `up` goes on with it.
+    """
     from samcast.runtime.local_cluster import LocalCluster
 
     cluster = LocalCluster(folder)
     if not cluster.exists:
-        cluster.make(nodes or NODES)
-    elif nodes and nodes != len(cluster.plan().nodes):
+        cluster.make(NODES if nodes is None else nodes)
+    elif nodes is not None and nodes != len(cluster.plan().nodes):
         raise SamcastError(
             f"the cluster in {folder} has {len(cluster.plan().nodes)} nodes; --nodes is for a new"
             " one, in another --dir"
@@ -50,9 +53,14 @@ def up(
         cluster.stop_all()
         raise
     if detach:
-        typer.echo(f"cluster is up: {cluster.address}")
-        typer.echo("try:  echo hello | samcast send greetings;  samcast read greetings --count 1")
-        typer.echo("stop it with:  samcast down")
+        where = "" if folder == Path(FOLDER) else f" --dir {folder}"
+        was = "was up already" if running else "is up"
+        typer.echo(f"cluster {was}: {cluster.address}")
+        typer.echo(
+            f"try:  echo hello | samcast send greetings{where};"
+            f"  samcast read greetings --count 1{where}"
+        )
+        typer.echo(f"stop it with:  samcast down{where}")
         return
     try:
         watch(cluster, is_plain=plain or not (sys.stdin.isatty() and sys.stdout.isatty()))
@@ -115,7 +123,9 @@ def gather(folder: Path, address: str = "") -> dict[str, Any]:
         return {"cluster": name, "address": ",".join(places.values()), "nodes": nodes}
     cluster = LocalCluster(folder)
     if not cluster.exists:
-        raise SamcastError(f"there is no cluster in {folder}; `samcast up` makes one")
+        raise SamcastError(
+            f"there is no cluster in {folder}; `samcast up --dir {folder}` makes one"
+        )
     nodes = []
     for process in cluster.processes():
         node = process.plan

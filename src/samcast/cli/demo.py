@@ -39,6 +39,7 @@ class Demo:
         self._cluster = cluster
         self.seen = Seen()
         self._expected = 0  # the next number for the member
+        self._leader = ""
         self._is_over = threading.Event()
         self._threads = [
             threading.Thread(target=self._guard, args=(work,), daemon=True)
@@ -113,6 +114,16 @@ class Demo:
             self.seen.rate = (self.seen.confirmed - before) / (now - at)
             before, at = self.seen.confirmed, now
             self.seen.nodes = [self._ask(p.plan, p.pid) for p in self._cluster.processes()]
+            self._notice_leader()
+
+    def _notice_leader(self) -> None:
+        leading = [node for node in self.seen.nodes if node.get("sequencing")]
+        if len(leading) == 1 and leading[0]["name"] != self._leader:
+            self._leader = leading[0]["name"]
+            self.say(
+                f"{self._leader} numbers messages, epoch {leading[0].get('epoch')}; longest wait for"
+                f" a confirmation so far: {self.seen.longest_wait_ms:.0f} ms"
+            )
 
     def _ask(self, plan: Any, pid: int) -> dict[str, Any]:
         said: dict[str, Any] = {"name": plan.name, "pid": pid, "state": "down"}

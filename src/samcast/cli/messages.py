@@ -8,22 +8,26 @@ import typer
 
 from samcast.cli.patience import patience
 from samcast.cli.where import CLUSTER, DIR, address_of
-from samcast.errors import SamcastError
+from samcast.errors import ConfigError, SamcastError
 
 
 def send(
     group: Annotated[str, typer.Argument(help="Made if it isn't there.")],
     cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
-    name: Annotated[str, typer.Option(help="Send under a name; skips what is already in.")] = "",
+    name: Annotated[
+        str | None, typer.Option(help="Send under a name; skips what is already in.")
+    ] = None,
 ) -> None:
     """Send a message per line of standard input; ends when all are confirmed."""
     from samcast.client.blocking import NamedSender, connect
 
+    if name is not None and not name.strip():
+        raise ConfigError("--name is empty; give a name, or leave it out")
     with connect(address_of(cluster, folder)) as client:
         with patience():
             target = client.group(group)
-            sender = target.sender(name) if name else target
+            sender = target.sender(name) if name is not None else target
         before = sender.sent_before if isinstance(sender, NamedSender) else 0
         place = 0
         for place, line in enumerate(sys.stdin.buffer, 1):
@@ -39,9 +43,9 @@ def send(
 def read(
     group: str,
     start: Annotated[int, typer.Option("--from", help="The first number.")] = 1,
-    count: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
+    count: Annotated[int | None, typer.Option(help="Stop after so many.", min=1)] = None,
     follow: Annotated[bool, typer.Option(help="Wait for what comes; for ever.")] = False,
-    timeout: Annotated[float | None, typer.Option(help="Stop after so many idle s.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Stop after so many idle s.", min=0)] = None,
     raw: Annotated[bool, typer.Option(help="Bodies only.")] = False,
     node: Annotated[str, typer.Option(help="Read from this node.")] = "",
     multicast: Annotated[
@@ -53,8 +57,10 @@ def read(
     cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
 ) -> None:
-    """Print messages as `number<TAB>body`; without --follow or --count, up to the newest. With
-    --count it waits until so many are there."""
+    """Print messages as `number<TAB>body`.
+
+    Without --follow or --count, up to the newest; with --count it waits until so many are there.
+    """
     from samcast.client.blocking import connect
 
     address = address_of(cluster, folder)

@@ -33,8 +33,10 @@ def run(
     otlp: Annotated[str, typer.Option(help="Send it as OpenTelemetry spans to this collector, such"
                                       " as http://localhost:4318/v1/traces.")] = "",
 ) -> None:  # fmt: skip
-    """What happened to one message, where and when, as the nodes still remember it. Times are by
-    each node's own clock."""
+    """What happened to one message, where and when.
+
+    As the nodes still remember it; times are by each node's own clock.
+    """
     import msgspec
 
     from samcast.client.tracing import trace

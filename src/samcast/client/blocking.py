@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LIFETIME = 10_000_000  # numbers for which a repeated message is still recognised
 SENDERS_MAX = 100_000  # unnamed senders of a group that are remembered
 OPEN_S = 30.0
+OPEN_TABLE_S = 3600.0  # a large one takes its time
 CLOSE_S = 30.0
 HEAR_S = 5.0
 HEAR_PAUSE_S = 0.02
@@ -47,6 +48,10 @@ def find_address(address: str | None = None, folder: str | Path = "") -> str:
     local = LocalCluster(Path(folder or FOLDER))
     if local.exists:
         return local.address
+    if folder:
+        raise NotConnectedError(
+            f"there is no cluster in {folder}; `samcast up --dir {folder}` makes one"
+        )
     raise NotConnectedError(
         f"which cluster? Give an address (host:port), set {ENVIRONMENT}, or start one here with"
         " `samcast up`"
@@ -57,6 +62,8 @@ def check_name(name: object, what: str) -> str:
     """A name that a user has chosen."""
     if not isinstance(name, str):
         raise ConfigError(f"{what} is a str, not {type(name).__name__}")
+    if not name.isprintable():
+        raise ConfigError(f"{what} has no control characters; {name[:40]!r} has")
     if not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
         raise ConfigError(
             f"{what} has 1 to {NAME_BYTES_MAX} bytes; {name[:40]!r} has {len(name.encode())}"
@@ -127,14 +134,17 @@ class Client:
         with self._lock:
             return self._groups.setdefault(name, Group(self._engine, name, outcome.value))
 
-    def table(self, name: str) -> ReplicatedTable:
+    def table(self, name: str, *, wait: bool = True) -> ReplicatedTable:
         """A table that every process that opens it holds, all of them alike; made if it isn't
-        there."""
+        there. Waits until what it holds by now is here, unless you don't want that."""
         group = self.group(TABLES + check_name(name, "a table's name"))
         with self._lock:
-            if name not in self._tables:
-                self._tables[name] = ReplicatedTable(group, name)
-            return self._tables[name]
+            found = self._tables.get(name)
+            if found is None:
+                found = self._tables[name] = ReplicatedTable(group, name)
+        if wait:
+            found.wait_for(group.head(), OPEN_TABLE_S)
+        return found
 
     def transactions(self, name: str) -> "Transactions":
         """All-or-nothing sends into groups of this cluster, under a name of your choice."""

@@ -102,8 +102,8 @@ class Link:
                 problems.append(f"{where}: {str(error) or 'no answer'}")
         else:
             raise NotConnectedError(
-                f"no node answered ({'; '.join(problems)}); is the cluster up? `samcast up`"
-                " starts one here"
+                f"no node answered ({'; '.join(problems)}); is the cluster up (`samcast up`)? If"
+                " others of its nodes are, name them, too: host:port,host:port"
             )
         self._keeping = asyncio.create_task(self._keep())
 

@@ -38,6 +38,7 @@ class ReplicatedTable:
         self._void: OrderedDict[int, None] = OrderedDict()
         self._watches: list[Watch] = []
         self._problem: ClientError | None = None
+        self._written: Receipt | None = None  # our newest, until it is seen here
         self._following = threading.Thread(target=self._follow, name=f"table {name}", daemon=True)
         self._following.start()
 
@@ -46,6 +47,18 @@ class ReplicatedTable:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    def __contains__(self, key: Text) -> bool:
+        return self.row(key) is not None
+
+    def __getitem__(self, key: Text) -> bytes:
+        row = self.row(key)
+        if row is None:
+            raise KeyError(key)
+        return row.value
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter([key for key, _ in self.items()])
 
     @property
     def number(self) -> int:
@@ -112,23 +125,32 @@ class ReplicatedTable:
 
     def row(self, key: Text, *, at_least: int = 0, fresh: bool = False) -> Row | None:
         """The same with the number that gave the value."""
+        if self._problem is not None:
+            raise self._problem
         if fresh:
             self.sync()
         elif at_least > self._table.number:
             self.wait_for(at_least)
+        if self._written is not None:
+            self._see_own_writes()
         return self._table.get(_key(key))
+
+    def _see_own_writes(self) -> None:
+        """What was confirmed to us is here before we read."""
+        written = self._written
+        if written is not None and written.is_confirmed:
+            self.wait_for(written.number(0))
+            self._written = None
 
     def items(self, first: Text = b"", end: Text | None = None) -> list[tuple[bytes, bytes]]:
         """Keys and values from `first` on, in order, below `end`; all of one number."""
+        if self._problem is not None:
+            raise self._problem
+        self._see_own_writes()
         with self._moved:
-            found: list[tuple[bytes, bytes]] = []
-            for key in self._table.keys(_bytes(first), None if end is None else _bytes(end)):
-                row = self._table.get(key)
-                assert row is not None
-                found.append((key, row.value))
-            return found
+            return _items(self._table, first, end)
 
-    def as_of(self, number: int) -> Table:
+    def as_of(self, number: int) -> "PastTable":
         """The table as it was at a number, from the group's messages."""
         newest = max(self.number, self._group.head())  # The cluster may know of more than we do.
         if not 0 <= number <= newest:
@@ -138,7 +160,7 @@ class ReplicatedTable:
         table = Table()
         for message in self._group.read(1, count=number):
             table.apply(message.number, message.body)
-        return table
+        return PastTable(table)
 
     def watch(self, key: Text | None = None) -> "Watch":
         """Changes from now on, of one key or of all; a context manager and an iterator."""
@@ -147,7 +169,8 @@ class ReplicatedTable:
     # writing
 
     def _send(self, change: Change) -> Receipt:
-        return self._group.send(encode_change(change))
+        self._written = self._group.send(encode_change(change))
+        return self._written
 
     def put(self, key: Text, value: Text, *, ttl: float | None = None) -> Receipt:
         """Set a key, for so many seconds if that is said; `.number()` waits until it is done."""
@@ -215,6 +238,34 @@ class ReplicatedTable:
             if self._problem is not None:
                 raise self._problem
             return None
+
+
+class PastTable:
+    """What a table held at some number."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.number = table.number
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def get(self, key: Text, default: bytes | None = None) -> bytes | None:
+        """A key's value then."""
+        row = self.row(key)
+        return row.value if row is not None else default
+
+    def row(self, key: Text) -> Row | None:
+        """The same with the number that gave it."""
+        return self._table.get(_key(key))
+
+    def items(self, first: Text = b"", end: Text | None = None) -> list[tuple[bytes, bytes]]:
+        """Keys and values from `first` on, in order, below `end`."""
+        return _items(self._table, first, end)
+
+    def content_hash(self) -> str:
+        """Equal for equal content."""
+        return self._table.content_hash()
 
 
 class Writes:
@@ -289,6 +340,15 @@ class Watch:
             changed = self.next()
             assert changed is not None
             yield changed
+
+
+def _items(table: Table, first: Text, end: Text | None) -> list[tuple[bytes, bytes]]:
+    found: list[tuple[bytes, bytes]] = []
+    for key in table.keys(_bytes(first), None if end is None else _bytes(end)):
+        row = table.get(key)
+        assert row is not None
+        found.append((key, row.value))
+    return found
 
 
 def _bytes(text: Text) -> bytes:

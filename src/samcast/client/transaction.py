@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,14 @@ class Transaction:
         """The outcome is known."""
         self._spans, self._error = spans, error
         self._done.set()
+
+    def __del__(self) -> None:
+        if self._parts and not self._is_over:
+            warnings.warn(
+                "a transaction was dropped without commit(), so nothing of it was sent; use `with`",
+                ResourceWarning,
+                stacklevel=2,
+            )
 
     def __enter__(self) -> "Transaction":
         return self

@@ -129,7 +129,12 @@ def read_cluster_file(path: Path) -> ClusterPlan:
         with path.open("rb") as file:
             content = tomllib.load(file)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; `samcast up` makes one") from None
+        raise ConfigError(
+            f"{path}: no such file; write one (docs/using.md shows how), or let `samcast up` make"
+            " a cluster on this machine"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
     return _Reader(path).read(content)
@@ -178,7 +183,7 @@ class _Reader:
         return plan
 
     def _multicast(self, content: dict[str, Any]) -> str:
-        address = self._address(content, "multicast", "", "group:port")
+        address = self._address(content, "multicast", "", "group:port, such as 239.1.2.3:7000")
         alone = [key for key in MULTICAST_KEYS if key in content and not address]
         if alone:
             raise ConfigError(
@@ -254,7 +259,9 @@ class _Reader:
         for key, value in table.items():
             wanted = bool if kinds[key] in (bool, "bool") else int
             if type(value) is not wanted:
-                raise self._error(f"settings.{key}", value, f"a {wanted.__name__}")
+                raise self._error(
+                    f"settings.{key}", value, "true or false" if wanted is bool else "a number"
+                )
         try:
             return GroupSettings(**table)
         except ConfigError as error:
