@@ -121,8 +121,8 @@ class Demo:
         if len(leading) == 1 and leading[0]["name"] != self._leader:
             self._leader = leading[0]["name"]
             self.say(
-                f"{self._leader} numbers messages, epoch {leading[0].get('epoch')}; longest wait for"
-                f" a confirmation so far: {self.seen.longest_wait_ms:.0f} ms"
+                f"{self._leader} numbers messages, epoch {leading[0].get('epoch')}; longest wait"
+                f" for a confirmation so far: {self.seen.longest_wait_ms:.0f} ms"
             )
 
     def _ask(self, plan: Any, pid: int) -> dict[str, Any]:
