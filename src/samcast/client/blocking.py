@@ -84,6 +84,10 @@ def connect(
     return Client(Engine(addresses, cluster, multicast=multicast))
 
 
+def _knows_nothing(status: dict[str, object]) -> bool:
+    return status.get("leader", 0) is None or status.get("index", 1) == 0
+
+
 def as_bytes(value: bytes | str | bytearray | memoryview, what: str = "a body") -> bytes:
     """What users give, as bytes; bounded."""
     if type(value) is not bytes:
@@ -165,7 +169,8 @@ class Client:
         that has just started is given some time to hear what there is."""
         limit = time.monotonic() + HEAR_S
         said = self.status()
-        while said.get("leader", 0) is None and time.monotonic() < limit:
+        # Whoever leads has ordered something: a node that has heard of nothing is still catching up.
+        while _knows_nothing(said) and time.monotonic() < limit:
             time.sleep(HEAR_PAUSE_S)
             said = self.status()
         listed = said.get("groups", [])
