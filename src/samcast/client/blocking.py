@@ -169,7 +169,7 @@ class Client:
         that has just started is given some time to hear what there is."""
         limit = time.monotonic() + HEAR_S
         said = self.status()
-        # Whoever leads has ordered something: a node that has heard of nothing is still catching up.
+        # Whoever leads has ordered something: who has heard of nothing is still catching up.
         while _knows_nothing(said) and time.monotonic() < limit:
             time.sleep(HEAR_PAUSE_S)
             said = self.status()
