@@ -77,10 +77,6 @@ class Table:
                 expired.append(Changed(number, write.key, None))
         return expired
 
-    def holds(self, number: int, body: bytes) -> bool:
-        """Whether a change would take effect as the next message."""
-        return self._holds(decode_change(body))
-
     def _holds(self, change: Change) -> bool:
         for check in change.checks:
             row = self._rows.get(check.key)
