@@ -1,12 +1,15 @@
 """`samcast trace`: the way of one message, as a small timeline."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from samcast.cli.where import CLUSTER, DIR, address_of
 from samcast.errors import RefusedError
+
+if TYPE_CHECKING:
+    from samcast.client.tracing import Trace
 
 WIDTH = 30  # characters of the timeline
 TEXTS = {
@@ -55,6 +58,11 @@ def run(
 
         typer.echo(f"{export(found, otlp)} spans sent to {otlp}")
         return
+    show(found)
+
+
+def show(found: "Trace") -> None:
+    """As a table with a timeline."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -67,7 +75,8 @@ def run(
         remarks.append("it was ordered again after an election: each epoch is one attempt")
     together = f", with {found.count - 1} others" if found.count > 1 else ""
     table = Table(
-        title=f"{group} {number}{together}, entry {found.index or '(not kept)'} of the order",
+        title=f"{found.group} {found.number}{together}, entry {found.index or '(not kept)'} of the"
+        " order",
         caption="; ".join(remarks),
     )
     table.add_column("ms", justify="right")
@@ -75,7 +84,8 @@ def run(
     table.add_column("what")
     table.add_column("", width=WIDTH, no_wrap=True)
     # Readers may come much later: the picture is of the way until it was confirmed.
-    whole_ms = max(0.001, *(s.at_ms for s in found.steps if s.what != "sent to a reader"), 0.001)
+    on_its_way = [step.at_ms for step in found.steps if step.what != "sent to a reader"]
+    whole_ms = max(0.001, *on_its_way) if on_its_way else 0.001
     for step in found.steps:
         if step.peer == "itself" and not step.what.startswith("order stored"):
             continue  # what a node tells itself
