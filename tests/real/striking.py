@@ -4,6 +4,7 @@
 """
 
 import os
+import signal
 import threading
 from collections.abc import Callable
 
@@ -12,6 +13,11 @@ from tests.real.workload import Reader, Worker, check_history, working
 
 SECONDS = float(os.environ.get("SAMCAST_FAULT_SECONDS", "4"))
 NODES = ("n1", "n2", "n3")
+
+
+def hear_ctrl_c() -> None:
+    """In a child before it runs: who was started in the background may have been told not to."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def pause(seconds: float) -> None:

@@ -11,7 +11,7 @@ import pytest
 import samcast
 from samcast import errors
 from samcast.runtime.local_cluster import LocalCluster, can_connect
-from tests.real.striking import pause
+from tests.real.striking import hear_ctrl_c, pause
 
 SAMCAST = [sys.executable, "-m", "samcast.cli.main"]
 
@@ -39,7 +39,7 @@ def test_ctrl_c_while_it_waits_ends_without_noise(cluster: LocalCluster) -> None
     cluster.kill("n3")
     waiting = subprocess.Popen(
         [*SAMCAST, "read", "nothing", "--follow", "--dir", str(cluster.folder)],
-        stderr=subprocess.PIPE, text=True,
+        stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c,
     )  # fmt: skip
     assert waiting.stderr is not None
     assert "still waiting" in waiting.stderr.readline()

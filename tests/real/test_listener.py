@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -30,9 +31,9 @@ def pieces(node: int, source: int, channel: Channel, cluster: int = CLUSTER) -> 
 class Ear:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         # Nothing is heard here but what the test says: no real group is joined.
-        self._silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._silent.setblocking(False)
-        monkeypatch.setattr(Listener, "_join", lambda *_: self._silent)
+        self.silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.silent.setblocking(False)
+        monkeypatch.setattr(Listener, "_join", lambda *_: self.silent)
         self.heard: list[tuple[int, Control | Batch]] = []
         self.asked: list[int] = []
         self.listener = Listener(
@@ -47,8 +48,10 @@ class Ear:
 
 
 @pytest.fixture
-def ear(monkeypatch: pytest.MonkeyPatch) -> Ear:
-    return Ear(monkeypatch)
+def ear(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ear]:
+    made = Ear(monkeypatch)
+    yield made
+    made.silent.close()
 
 
 def test_what_a_node_says_to_all_is_heard(ear: Ear) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from samcast.runtime.local_cluster import LocalCluster, can_connect
+from tests.real.striking import hear_ctrl_c
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMCAST = [sys.executable, "-m", "samcast.cli.main"]
@@ -53,8 +54,9 @@ def test_its_commands_and_its_program_do_what_they_say(tmp_path: Path) -> None:
 @pytest.mark.req("OPS-01")
 def test_the_demo_shows_numbers_without_a_gap_and_leaves_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [*SAMCAST, "up", "--plain"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as demo:
+        [*SAMCAST, "up", "--plain"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+        preexec_fn=hear_ctrl_c,
+    ) as demo:  # fmt: skip
         assert demo.stdout is not None
         lines = [line for line, _ in zip(demo.stdout, range(60), strict=False) if "gaps" in line]
         demo.send_signal(signal.SIGINT)
