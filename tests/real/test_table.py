@@ -1,7 +1,8 @@
 """Replicated tables on real clusters: equal in every process, through kills."""
 
 import importlib.util
-import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ from samcast.runtime.local_cluster import LocalCluster
 from tests.real.striking import pause, restart
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def in_threads(work: Callable[[], None]) -> None:
+    """Three at once; what fails in one of them fails here."""
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(work) for _ in range(3)]:
+            done.result()
 
 
 @pytest.mark.req("GRP-24")
@@ -76,11 +84,7 @@ def test_conditional_writes_of_many_take_effect_one_by_one(cluster: LocalCluster
                     wins.append(number)
                     done += 1
 
-    threads = [threading.Thread(target=count) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(count)
     with samcast.connect(cluster.address) as client:
         assert client.table("counters").get("c", fresh=True) == b"45"
     assert len(set(wins)) == 45
@@ -175,11 +179,7 @@ def test_a_counter_counts_each_addition_once(cluster: LocalCluster) -> None:
             for _ in range(10):
                 counter.add(2)
 
-    threads = [threading.Thread(target=count) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(count)
     with samcast.connect(cluster.address) as client:
         table = client.table("numbers")
         assert Counter(table, "n").value(fresh=True) == 60
@@ -201,11 +201,7 @@ def test_a_lock_is_held_by_one_and_its_numbers_rise(cluster: LocalCluster) -> No
                     fences.append(number)
                     inside.clear()
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work)
     assert len(fences) == 12
     assert fences == sorted(set(fences))
 
@@ -231,6 +227,18 @@ def test_the_lock_of_a_holder_that_died_is_free_when_its_time_is_over(
             pause(0.05)
         assert lock.number == 0  # It has noticed that it was lost.
         lock.release()
+
+
+def test_a_lock_that_can_not_be_renewed_is_not_believed_in(cluster: LocalCluster) -> None:
+    client = samcast.connect(cluster.address)
+    lock = Lock(client.table("locks"), "l", ttl=1.0)
+    assert lock.acquire(30)
+    client.close()
+    for _ in range(200):
+        if not lock.number:
+            break
+        pause(0.05)
+    assert lock.number == 0
 
 
 def test_the_longest_prefix_leads(cluster: LocalCluster) -> None:

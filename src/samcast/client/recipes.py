@@ -3,10 +3,9 @@
 import secrets
 import threading
 import time
-from types import TracebackType
 
 from samcast.client.table import ReplicatedTable, Text
-from samcast.errors import ConfigError, WaitTimeoutError
+from samcast.errors import ClientError, ConfigError, WaitTimeoutError
 
 LOOK_S = 0.5  # a holder that died says nothing: look now and then whether its time is over
 
@@ -79,19 +78,20 @@ class Lock:
 
     def _renew(self) -> None:
         while not self._is_over.wait(self._ttl / 3):
-            if not self._table.compare_and_set(self._key, self._mine, self._mine, ttl=self._ttl):
+            try:
+                number = self._table.compare_and_set(
+                    self._key, self._mine, self._mine, ttl=self._ttl
+                )
+            except ClientError:  # Nobody could be asked in time, or the client is closed.
+                number = 0
+            if not number:
                 self.number = 0  # It was lost: somebody else may hold it.
                 return
 
     def __enter__(self) -> int:
         return self.acquire()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

@@ -78,9 +78,14 @@ class ReplicatedTable:
                         self._fold(message.number, message.body)
                     self._moved.notify_all()
         except ClientError as error:
-            with self._moved:
-                self._problem = error
-                self._moved.notify_all()
+            self._end(error)
+        except Exception as error:  # noqa: BLE001 - told to whoever uses the table next
+            self._end(ClientError(f"table {self.name!r} stopped following: {error!r}"))
+
+    def _end(self, problem: ClientError) -> None:
+        with self._moved:
+            self._problem = problem
+            self._moved.notify_all()
 
     def _fold(self, number: int, body: bytes) -> None:
         changed = self._table.apply(number, body)
