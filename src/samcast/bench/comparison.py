@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from samcast.bench.measuring import BODY_BYTES
+from samcast.bench.peers.corosync_groups import Corosync
 from samcast.bench.peers.etcd_keys import Etcd
 from samcast.bench.peers.kafka_topics import Kafka
 from samcast.bench.peers.nats_jetstream import NatsJetStream
@@ -32,6 +33,7 @@ PEERS: dict[str, Callable[[], list[Peer]]] = {
     "rabbitmq": lambda: [RabbitMQ("quorum"), RabbitMQ("stream")],
     "nats": lambda: [NatsJetStream(is_synced=False), NatsJetStream(is_synced=True)],
     "redis": lambda: [RedisStreams()],
+    "corosync": lambda: [Corosync()],
     "etcd": lambda: [Etcd()],
     "kafka": lambda: [Kafka(is_synced=False), Kafka(is_synced=True)],
     "pysyncobj": lambda: [PySyncObj()],
