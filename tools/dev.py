@@ -129,10 +129,15 @@ def bench(arguments: Sequence[str]) -> NoReturn:
     become(VENV / "bin" / "samcast", "bench", *arguments)
 
 
-def peers(arguments: Sequence[str]) -> NoReturn:
-    ensure_venv()
+def install_peers() -> None:
+    """The Python clients of the systems that we are compared with."""
     pip = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
     run_quietly([*pip, "--require-hashes", "-r", str(PEERS_LOCK)])
+
+
+def peers(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    install_peers()
     run_quietly([str(VENV_PYTHON), "-m", "compileall", "-q", str(ROOT / "src")])
     usual = ("--against", "rabbitmq,nats,redis,etcd,pysyncobj")
     against = () if "--against" in arguments else usual
@@ -150,6 +155,8 @@ def faults(arguments: Sequence[str]) -> NoReturn:
 
 def multicast(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
+    if "--against" in arguments:
+        install_peers()
     os.chdir(ROOT)
     namespace = ("--user", "--map-root-user", "--net", "--")
     module = ("-m", "tests.real.in_namespace")
