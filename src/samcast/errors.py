@@ -8,6 +8,7 @@
             RefusedError
             FencedError
             OutcomeUnknownError
+            CollectedError
             WaitTimeoutError    also a TimeoutError
 
 The text of an error names what went wrong, with what, and what to do about it. Bugs of Samcast's
@@ -45,6 +46,10 @@ class FencedError(ClientError):
 
 class OutcomeUnknownError(ClientError):
     """The cluster no longer remembers whether this was committed. Look at the group's messages."""
+
+
+class CollectedError(ClientError):
+    """These messages are gone, as their group's settings say. Begin with the oldest there is."""
 
 
 class WaitTimeoutError(ClientError, TimeoutError):

@@ -38,12 +38,12 @@ from samcast.machine.ports import (
     Warn,
 )
 from samcast.wire.batch import Batch, Message, columns_from_messages, encode_batch, make_batch
+from samcast.wire.control import Control
 from samcast.wire.group import (
     AnyRequest,
     Asked,
     CommitAck,
     CommitSubmit,
-    Control,
     DataReport,
     GroupRequest,
     Outcome,

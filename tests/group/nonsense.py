@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from samcast.machine.ports import Received
 from samcast.wire.batch import Batch, encode_batch
-from samcast.wire.group import AnyControl, Control
+from samcast.wire.control import Control
+from samcast.wire.group import AnyControl
 from samcast.wire.order import EPOCH_NONE, HASH_NONE, Configuration, Epoch, Server
 from tests.group.build import ANN, BOB, CLIENT, CONFIGURATION, NAMED, OWNER, batch
 

@@ -9,11 +9,11 @@ from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.machine.ports import Effect, NodeId, Received, Store
 from samcast.wire.batch import Batch, encode_batch
+from samcast.wire.control import Control
 from samcast.wire.group import (
     Commit,
     CommitAck,
     CommitSubmit,
-    Control,
     DataReport,
     Heartbeat,
     Join,

@@ -32,8 +32,9 @@ from samcast.machine.ports import Effect, Event, Multicast, Received, Role, Send
 from samcast.machine.ports import Stored as StoredEvent
 from samcast.wire.batch import Batch, decode_batch, encode_batch
 from samcast.wire.codec import decode, encode
+from samcast.wire.control import Control
 from samcast.wire.errors import WireError
-from samcast.wire.group import CommitAck, Control, Promise, StartReply
+from samcast.wire.group import CommitAck, Promise, StartReply
 from samcast.wire.records import decode_mark, decode_record, decode_vote
 from tests.group.build import CONFIGURATION, Draws, OrderDisk, codes, key_of, only, sent
 from tests.group.nonsense import BATCHES, IMPOSSIBLE, KINDS, POSSIBLE, Hints, Pick, arrival, values

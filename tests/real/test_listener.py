@@ -11,8 +11,9 @@ from samcast.errors import ConfigError
 from samcast.machine.ports import Channel
 from samcast.wire.batch import Batch
 from samcast.wire.codec import message_parts
+from samcast.wire.control import Control
 from samcast.wire.datagram import Envelope, Lacking, Source
-from samcast.wire.group import Control, Heartbeat
+from samcast.wire.group import Heartbeat
 from samcast.wire.order import HASH_NONE
 from samcast.wire.session import CHANNEL_BASE, MulticastPlace, Peer, encode_route
 

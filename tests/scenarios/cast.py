@@ -24,7 +24,8 @@ from samcast.sim.disk import Disk
 from samcast.sim.network import Network
 from samcast.sim.world import US_PER_MS, Process, World
 from samcast.wire.batch import Batch, Message, columns_from_messages
-from samcast.wire.group import Control, GroupRequest
+from samcast.wire.control import Control
+from samcast.wire.group import GroupRequest
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
 from tests.scenarios.narrator import Narrator, Watched
 

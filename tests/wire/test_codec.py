@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from samcast.limits import FRAME_BYTES_MAX
 from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode, decode_payload, encode
+from samcast.wire.control import Control
 from samcast.wire.errors import WireError
 from samcast.wire.frame import encode_frame
 from samcast.wire.group import (
     AbortRequest,
-    Control,
     GroupRequest,
     Head,
     Heartbeat,

@@ -42,7 +42,9 @@ def send(
 
 def read(
     group: str,
-    start: Annotated[int, typer.Option("--from", help="The first number.")] = 1,
+    start: Annotated[
+        int | None, typer.Option("--from", help="The first number; without it, the oldest.")
+    ] = None,
     count: Annotated[int | None, typer.Option(help="Stop after so many.", min=1)] = None,
     follow: Annotated[bool, typer.Option(help="Wait for what comes; for ever.")] = False,
     timeout: Annotated[float | None, typer.Option(help="Stop after so many idle s.", min=0)] = None,
@@ -74,6 +76,7 @@ def read(
         left = count
         with patience():
             source = client.group(group, create=follow)
+            start = source.oldest() if start is None else start
             if left is None and not follow:
                 left = max(0, source.head() - start + 1)
         write = sys.stdout.buffer.write

@@ -121,11 +121,12 @@ class AsyncGroup:
         return await _in_thread(self.inner.head)
 
     async def subscribe(
-        self, start: int | None = 1, *, count: int | None = None
+        self, start: blocking.Start = blocking.OLDEST, *, count: int | None = None
     ) -> AsyncIterator[Message]:
-        """Messages from number `start` on (None: only new ones), for ever or so many."""
+        """Messages from number `start` on ("oldest": all that there are; None: only new ones), for
+        ever or so many."""
         engine = self.inner.engine
-        first = start if start is not None else await self.head() + 1
+        first = await _in_thread(self.inner.first_of, start)
         at, inbox = await _on(engine, engine.open_reader(self.inner.id, first))
         taken = 0
         try:

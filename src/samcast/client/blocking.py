@@ -5,12 +5,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from samcast.client.engine import Engine, addresses_of, refused
 from samcast.client.inbox import Message, messages_from
+from samcast.client.lease import LEASE_S, Lease, bound
 from samcast.client.outbox import MESSAGE_BYTES_MAX, Outbox, Receipt
 from samcast.client.table import ReplicatedTable
 from samcast.client.transaction import Transaction, Transactions
@@ -19,6 +20,8 @@ from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.arrow import columns_from_arrow
 from samcast.wire.batch import Batch, columns_from_cells
 from samcast.wire.group import GroupRequest, OutcomeKind
+from samcast.wire.order import Keep
+from samcast.wire.retention import KeepRequest
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,6 +36,9 @@ HEAR_PAUSE_S = 0.02
 NAME_BYTES_MAX = 200
 MANY = 4096  # messages that `send_many` packs at a time
 MANY_BYTES = 1024 * 1024  # or so many bytes: larger batches gain nothing, and fill windows
+
+OLDEST: Literal["oldest"] = "oldest"
+Start = int | None | Literal["oldest"]  # where to begin to read
 
 TABLES = "table/"  # groups that hold the changes of tables
 ENVIRONMENT = "SAMCAST_CLUSTER"
@@ -323,28 +329,59 @@ class Group(Sending):
         """The number of the newest message."""
         return self._engine.call(self._engine.head(self.id), OPEN_S)
 
+    def oldest(self) -> int:
+        """The number of the oldest message that is still there."""
+        return self._engine.call(self._engine.checkpoints(self.id), OPEN_S).collected + 1
+
+    def keep(
+        self, *, count: int | None = None, size: int | None = None, age: float | None = None
+    ) -> None:
+        """From now on keep the newest messages only: so many, so many bytes, so many seconds old,
+        whichever is least; with nothing said, all of them for ever."""
+        bounds = Keep(bound(count, "count"), bound(size, "size"), bound(age, "age", 1000))
+        if self.kept().fold:
+            raise ConfigError(f"{self.name!r} is kept by its checkpoints; nothing else bounds it")
+        outcome = self._engine.call(self._engine.propose(KeepRequest(self.id, bounds)), OPEN_S)
+        if outcome.kind is not OutcomeKind.DONE:
+            raise refused(f"group {self.name!r}", outcome)
+
+    def kept(self) -> Keep:
+        """How long this group's messages stay."""
+        return self._engine.call(self._engine.checkpoints(self.id), OPEN_S).keep
+
+    def lease(self, name: str, number: int = 0, *, ttl: float = LEASE_S) -> "Lease":
+        """Have all messages above a number stay until you `advance` or `release` the lease, or do
+        neither for `ttl` seconds. The name makes it yours again after a restart."""
+        check_name(name, "a lease's name")
+        return Lease(self._engine, self.id, name, number, bound(ttl, "ttl", 1000))
+
     def read(
-        self, start: int | None = 1, *, count: int | None = None, timeout: float | None = None
+        self, start: Start = OLDEST, *, count: int | None = None, timeout: float | None = None
     ) -> Iterator[Message]:
-        """Messages from number `start` on (None: only new ones), for ever or so many, until none
-        came for `timeout` seconds."""
+        """Messages from number `start` on ("oldest": all that there are; None: only new ones), for
+        ever or so many, until none came for `timeout` seconds."""
         if count is not None and (not isinstance(count, int) or count < 0):
             raise ConfigError(f"a count is a number from 0 on, not {count!r}")
-        first = self._first(start)
+        first = self.first_of(start)
         return self._messages(first, count, self._batches(first, timeout))
 
     def read_batches(
-        self, start: int | None = 1, *, timeout: float | None = None
+        self, start: Start = OLDEST, *, timeout: float | None = None
     ) -> Iterator[tuple[int, Batch]]:
         """The same in batches: first number and content. The first one may begin before `start`."""
-        return self._batches(self._first(start), timeout)
+        return self._batches(self.first_of(start), timeout)
 
-    def _first(self, start: int | None) -> int:
-        """Known when a reader is made, not when it is first used: `None` means now."""
+    def first_of(self, start: Start) -> int:
+        """Known when a reader is made, not when it is first used: `None` means now. 0: oldest."""
         if start is None:
             return self.head() + 1
+        if start == OLDEST:
+            return 0
         if not isinstance(start, int) or start < 1:
-            raise ConfigError(f"numbers are from 1 on; you can't read from {start!r}")
+            raise ConfigError(
+                f"numbers are from 1 on; you can't read from {start!r} (a number, 'oldest', or None"
+                " for new messages)"
+            )
         return start
 
     def _messages(

@@ -24,14 +24,16 @@ from samcast.errors import (
     SamcastError,
     WaitTimeoutError,
 )
-from samcast.group.asking import Answered, Asker, HeadAsker, Proposer
+from samcast.group.asking import Answered, Asker, CheckpointsAsker, HeadAsker, Proposer
 from samcast.group.member import Member
 from samcast.group.owner import Owner
 from samcast.group.sender import Reconnected, Sender
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import Channel, NodeId, Received
 from samcast.wire.batch import Batch
-from samcast.wire.group import AnyRequest, Control, Head, Outcome
+from samcast.wire.control import Control
+from samcast.wire.group import AnyRequest, Head, Outcome
+from samcast.wire.retention import Checkpoints
 from samcast.wire.session import StatusRequest, TraceRequest
 
 T = TypeVar("T")
@@ -266,6 +268,13 @@ class Engine:
         head: Head = await self._ask(lambda link: HeadAsker(link.node, link.servers, group))
         return head.number
 
+    async def checkpoints(self, group: int) -> Checkpoints:
+        """What there is of a group, from committed state."""
+        found: Checkpoints = await self._ask(
+            lambda link: CheckpointsAsker(link.node, link.servers, group)
+        )
+        return found
+
     async def open_sender(self, group: int, name: str) -> Outbox:
         """A sender of a group; a named one goes on where its last life stopped."""
         link = self._link
@@ -285,9 +294,10 @@ class Engine:
         return Channel.PAYLOAD if self._link.has_multicast else Channel.DATA
 
     async def open_reader(self, group: int, number_next: int) -> tuple[int, Inbox]:
-        """A member of a group from a number on."""
+        """A member of a group from a number on; 0: from the oldest message there is."""
         link = self._link
-        member = Member(link.node, link.servers, self._reading, group, number_next)
+        first, is_oldest = max(1, number_next), number_next == 0
+        member = Member(link.node, link.servers, self._reading, group, first, is_oldest)
         listener = link.listener
         inbox = Inbox(
             member,

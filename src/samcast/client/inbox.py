@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from samcast.errors import ClientError, NotConnectedError
-from samcast.group.member import Deliver, Member
+from samcast.errors import ClientError, CollectedError, NotConnectedError
+from samcast.group.member import Deliver, Lost, Member
 from samcast.machine.ports import Effect
 from samcast.wire.batch import Batch, cells_of
 from samcast.wire.group import Follow
@@ -40,6 +40,13 @@ def messages_from(number_first: int, batch: Batch) -> list[Message]:
     """The messages of a delivered batch, one by one."""
     numbers = range(number_first, number_first + batch.count)
     return list(map(Message, numbers, *cells_of(batch)))
+
+
+def _gone(number: int) -> CollectedError:
+    return CollectedError(
+        f"messages up to {number} are gone, as the group's settings say; the oldest is"
+        f" {number + 1}. A reader that must not miss any takes a lease (group.lease)"
+    )
 
 
 class Inbox:
@@ -107,6 +114,8 @@ class Inbox:
 
     def on_effect(self, effect: Effect) -> None:
         """What the member delivers."""
+        if type(effect) is Lost:
+            self.stop(_gone(effect.number))
         if type(effect) is not Deliver:
             return
         size = sum(len(batch.columns) for _, batch in effect.runs) / len(effect.runs)

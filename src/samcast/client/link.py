@@ -16,8 +16,9 @@ from samcast.runtime.connection import Connection, Traffic
 from samcast.runtime.host import Host
 from samcast.wire.batch import Batch
 from samcast.wire.codec import decode_payload, message_parts
+from samcast.wire.control import Control
 from samcast.wire.frame import frame_parts
-from samcast.wire.group import Control, HeadRequest, Propose
+from samcast.wire.group import HeadRequest, Propose
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration
 from samcast.wire.session import (
     CHANNEL_BASE,

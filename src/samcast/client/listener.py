@@ -17,10 +17,10 @@ from samcast.runtime.chance import SystemChance
 from samcast.runtime.group_socket import Place, joined, received
 from samcast.wire.batch import Batch
 from samcast.wire.codec import decode_payload
+from samcast.wire.control import Control
 from samcast.wire.datagram import Envelope, Heard, Question, Source, cluster_of, decode_datagram
 from samcast.wire.errors import WireError
 from samcast.wire.frame import decode_frame
-from samcast.wire.group import Control
 from samcast.wire.session import (
     CHANNEL_BASE,
     ROUTE_BYTES,

@@ -5,8 +5,10 @@ from typing import Any
 
 from samcast.machine.ports import NEVER_MS, Effect, Event, NodeId, Received, Send, Ticked
 from samcast.machine.quorum import servers_with
-from samcast.wire.group import AnyRequest, Control, Head, HeadRequest, Outcome, Propose
+from samcast.wire.control import Control
+from samcast.wire.group import AnyRequest, Head, HeadRequest, Outcome, Propose
 from samcast.wire.order import ROLE_COMMIT, Configuration
+from samcast.wire.retention import Checkpoints, CheckpointsRequest
 
 REPEAT_MS = 60
 
@@ -87,6 +89,18 @@ class HeadAsker(Asker):
 
     def __init__(self, node: NodeId, configuration: Configuration, group: int) -> None:
         super().__init__(node, configuration, HeadRequest(group), Head)
+        self._group = group
+
+    def is_mine(self, answer: Any) -> bool:
+        """By its group."""
+        return bool(answer.group == self._group)
+
+
+class CheckpointsAsker(Asker):
+    """Asks what there is of a group."""
+
+    def __init__(self, node: NodeId, configuration: Configuration, group: int) -> None:
+        super().__init__(node, configuration, CheckpointsRequest(group), Checkpoints)
         self._group = group
 
     def is_mine(self, answer: Any) -> bool:

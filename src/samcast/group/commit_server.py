@@ -22,10 +22,9 @@ from samcast.group.order_queries import OrderQueries
 from samcast.group.order_writer import OrderWriter
 from samcast.group.sequencer import Sequencer
 from samcast.group.settings import GroupSettings
-from samcast.group.snapshots import Snapshots
+from samcast.group.snapshots import Snapshots, recover_core
 from samcast.group.storage import (
     OrderRecovery,
-    Replayed,
     RewriteOrder,
     StoreOrder,
     StoreVote,
@@ -46,11 +45,11 @@ from samcast.machine.ports import (
 )
 from samcast.machine.quorum import newer
 from samcast.wire.batch import Batch
+from samcast.wire.control import Control
 from samcast.wire.group import (
     Commit,
     CommitAck,
     CommitSubmit,
-    Control,
     DataReport,
     HeadRequest,
     Heartbeat,
@@ -80,6 +79,7 @@ from samcast.wire.order import (
     same_rank,
 )
 from samcast.wire.records import VoteRecord, encode_record
+from samcast.wire.retention import CheckpointReport, CheckpointsRequest, Holdings
 
 Handler = Callable[[NodeId, Any, list[Effect]], None]
 
@@ -105,7 +105,7 @@ class CommitServer:
         self.now_ms = 0
         replayed = replay(recovery.records, self.log_epoch, recovery.is_rotten)
         states = {Core.decode(s, settings).index: s for s in recovery.snapshots}
-        self.core = self._recover_core(configuration, replayed, states)
+        self.core = recover_core(configuration, settings, replayed, states)
         self.configuration = known
         self._joining = Joining(node, self.uuid, ROLE_COMMIT, settings)
         self._see_whether_listed()
@@ -125,25 +125,6 @@ class CommitServer:
         self.election = Election(self, chance)
         self.sequencer: Sequencer | None = None
         self._handlers = self._make_handlers()
-
-    def _recover_core(
-        self, initial: Configuration, replayed: Replayed, states: dict[int, bytes]
-    ) -> Core:
-        """The fold at the newest snapshot that the log reaches: what it holds must not be given up
-        for a later one, since data servers may not have seen those entries yet."""
-        core = Core(initial, self.settings)
-        for index in sorted(states, reverse=True):
-            older = Core.decode(states[index], self.settings)
-            if replayed.log.hash_at(index) == older.hash:
-                return older
-            core = core if core.index else older
-        if replayed.log.hash_at(core.index) == core.hash:
-            return core
-        if core.index < replayed.log.base or replayed.unknown_from:
-            # The base's snapshot, or what led up to this one, is lost: nothing above it is known.
-            replayed.unknown_from = core.index + 1
-        replayed.log = OrderLog(core.index, core.hash)
-        return core
 
     def _make_handlers(self) -> dict[type[Control], Handler]:
         return {
@@ -168,6 +149,9 @@ class CommitServer:
             DataReport: self._to_sequencer(Sequencer.on_data_report),
             CommitAck: self._to_sequencer(Sequencer.on_commit_ack),
             StartReply: self._to_sequencer(Sequencer.on_start_reply),
+            Holdings: self._to_sequencer(Sequencer.on_holdings),
+            CheckpointReport: self._to_sequencer(Sequencer.on_checkpoint_report),
+            CheckpointsRequest: self.queries.on_checkpoints_request,
             Join: lambda sender, join, out: answer_join(self, sender, join, out),
         }
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from samcast.group.outcomes import outcome_of
+from samcast.group.retained import Retained, RetainedState
 from samcast.group.rows import Admission, GroupRows, GroupState, Row
 from samcast.group.settings import GroupSettings
 from samcast.limits import BATCH_MESSAGES_MAX
@@ -23,20 +25,19 @@ from samcast.wire.group import (
     AnyRequest,
     Asked,
     DecisionRequest,
-    GroupRemovalRequest,
-    GroupRequest,
     OpenRequest,
     Outcome,
-    OutcomeKind,
-    SenderRemovalRequest,
     Span,
 )
 from samcast.wire.order import (
     CELL,
     EPOCH_NONE,
     HASH_NONE,
+    INCARNATION_MAX,
     AbortEntry,
     AnyEntry,
+    CheckpointEntry,
+    CollectEntry,
     ConfigEntry,
     Configuration,
     DecisionEntry,
@@ -46,6 +47,9 @@ from samcast.wire.order import (
     GroupEntry,
     GroupRemovedEntry,
     Hash,
+    KeepEntry,
+    LeaseEntry,
+    LeaseLapsedEntry,
     OpenEntry,
     RunEntry,
     SenderRemovedEntry,
@@ -55,13 +59,23 @@ from samcast.wire.order import (
     is_named,
 )
 
-INCARNATION_MAX = 2**32 - 2  # a batch carries it in 32 bits, and there must be a next one
-
 _encode = msgspec.msgpack.Encoder().encode
-# Typed, so that a malformed snapshot is one clear error and never a strange state.
-_decode = msgspec.msgpack.Decoder(
-    tuple[int, Hash, Epoch, int, int, Configuration, list[tuple[int, GroupState]]]
-).decode
+
+
+class CoreState(msgspec.Struct, frozen=True, array_like=True):
+    """A snapshot. Typed, so that a malformed one is one clear error and never a strange state."""
+
+    index: int
+    hash: Hash
+    epoch: Epoch
+    truncated: int
+    group_next: int
+    configuration: Configuration
+    groups: list[tuple[int, GroupState]]
+    retained: list[tuple[int, RetainedState]] = []
+
+
+_decode = msgspec.msgpack.Decoder(CoreState).decode
 
 
 class Core:
@@ -78,6 +92,7 @@ class Core:
         cell = GroupRows("", settings.cell_lifetime, 1, settings.sender_runs_max)
         self.groups: dict[int, GroupRows] = {CELL: cell}
         self.group_ids: dict[str, int] = {}
+        self.retained: dict[int, Retained] = {}  # groups that anything was ever said about
         self._folds: dict[type[Entry], Callable[[Any], bool]] = {
             RunEntry: self._fold_run,
             EpochEntry: self._fold_epoch,
@@ -89,6 +104,11 @@ class Core:
             SenderRemovedEntry: self._fold_sender_removed,
             ConfigEntry: self._fold_config,
             TruncateEntry: self._fold_truncate,
+            CheckpointEntry: self._fold_checkpoint,
+            CollectEntry: self._fold_collect,
+            KeepEntry: self._fold_keep,
+            LeaseEntry: self._fold_lease,
+            LeaseLapsedEntry: self._fold_lease_lapsed,
         }
 
     def apply(self, entry: AnyEntry, entry_hash: bytes | None = None) -> bool:
@@ -234,6 +254,7 @@ class Core:
         rows.is_removed = True
         rows.unnamed.clear()
         rows.named.clear()
+        self.retained.pop(entry.group, None)
         del self.group_ids[rows.name]
         return True
 
@@ -257,7 +278,59 @@ class Core:
         self.truncated = entry.index
         return True
 
-    # proposals
+    # what stays
+
+    def collected(self, group: int) -> int:
+        """Messages of a group up to this number may be gone."""
+        retained = self.retained.get(group)
+        return retained.collected if retained is not None else 0
+
+    def retained_of(self, group: int) -> Retained | None:
+        """What is said about a group's messages; None if there is no such group."""
+        rows = self.groups.get(group)
+        if rows is None or rows.is_removed or group == CELL:
+            return None
+        return self.retained.get(group) or Retained()
+
+    def _fold_checkpoint(self, entry: CheckpointEntry) -> bool:
+        retained = self.retained_of(entry.group)
+        if retained is None or not retained.can_advertise(entry.checkpoint, self.head(entry.group)):
+            return False
+        retained.advertise(entry.checkpoint)
+        return True
+
+    def _fold_collect(self, entry: CollectEntry) -> bool:
+        retained = self.retained_of(entry.group)
+        if retained is None or not retained.can_collect(entry.number, self.head(entry.group)):
+            return False
+        self.retained[entry.group] = retained
+        retained.collected = entry.number
+        return True
+
+    def _fold_keep(self, entry: KeepEntry) -> bool:
+        retained = self.retained_of(entry.group)
+        if retained is None:
+            return False
+        self.retained[entry.group] = retained
+        retained.set_keep(entry.keep)
+        return True
+
+    def _fold_lease(self, entry: LeaseEntry) -> bool:
+        retained = self.retained_of(entry.group)
+        wanted = (entry.name, entry.number, entry.ttl_ms)
+        if retained is None or not retained.can_lease(*wanted):
+            return False
+        self.retained[entry.group] = retained
+        retained.lease(*wanted, entry.nonce)
+        return True
+
+    def _fold_lease_lapsed(self, entry: LeaseLapsedEntry) -> bool:
+        retained = self.retained_of(entry.group)
+        lease = retained.leases.get(entry.name) if retained is not None else None
+        if retained is None or lease is None or lease[2] != entry.nonce:
+            return False  # It was renewed in the meantime.
+        del retained.leases[entry.name]
+        return True
 
     def outcome(
         self, nonce: int, request: AnyRequest, *, is_settled: bool = False
@@ -266,71 +339,7 @@ class Core:
 
         `is_settled`: its own entry was folded just now.
         """
-        if type(request) is OpenRequest:
-            return self._open_outcome(nonce, request, is_settled)
-        if type(request) is DecisionRequest:
-            if not self.is_sound_decision(request.parts):
-                return Outcome(nonce, OutcomeKind.REFUSED)
-            return self._tx_outcome(nonce, request)
-        if type(request) is AbortRequest:
-            outcome = self._tx_outcome(nonce, request)
-            is_done = outcome is not None and outcome.kind is OutcomeKind.ABORTED
-            return Outcome(nonce, OutcomeKind.DONE) if is_done else outcome
-        if type(request) is GroupRequest:
-            group = self.group_ids.get(request.name)
-            return None if group is None else Outcome(nonce, OutcomeKind.GROUP, group)
-        if type(request) is GroupRemovalRequest:
-            if request.group == CELL:
-                return Outcome(nonce, OutcomeKind.REFUSED)
-            rows = self.groups.get(request.group)
-            is_done = rows.is_removed if rows else request.group < self.group_next
-        else:
-            assert type(request) is SenderRemovalRequest
-            rows = self.groups.get(request.scope)
-            is_done = rows is not None and request.sender in rows.tombstones
-        return Outcome(nonce, OutcomeKind.DONE) if is_done or is_settled else None
-
-    def _open_outcome(self, nonce: int, request: OpenRequest, is_settled: bool) -> Outcome | None:
-        rows = self.groups.get(request.scope)
-        if rows is None or rows.is_removed:
-            is_gone = request.scope < self.group_next
-            return Outcome(nonce, OutcomeKind.REFUSED) if is_gone else None
-        if not is_named(request.sender) or not 1 <= request.incarnation <= INCARNATION_MAX:
-            return Outcome(nonce, OutcomeKind.REFUSED)
-        row = rows.named.get(request.sender)
-        if row is None and (request.sender in rows.tombstones or request.birth < rows.memory_floor):
-            return Outcome(nonce, OutcomeKind.REMOVED)
-        if row and row.nonce == request.nonce and row.incarnation == request.incarnation:
-            runs = tuple((c, *run) for c, run in row.runs.items())
-            return Outcome(nonce, OutcomeKind.OPENED, row.next, runs, (), rows.head)
-        # Who goes on from an incarnation that isn't here yet has seen more of the log than this
-        # prefix, unless this one is beyond all that it had seen.
-        is_ahead = request.after > (row.incarnation if row else 0) and rows.head <= request.birth
-        if not is_settled and (is_ahead or (row is None and not request.after)):
-            return None
-        if row is None:
-            is_refused = not request.after  # there were too many names when its turn came
-            return Outcome(nonce, OutcomeKind.REFUSED if is_refused else OutcomeKind.REMOVED)
-        if self.can_open(request):
-            return None
-        return Outcome(nonce, OutcomeKind.FENCED, row.incarnation)
-
-    def _tx_outcome(self, nonce: int, request: DecisionRequest | AbortRequest) -> Outcome | None:
-        cell = self.groups[CELL]
-        row = cell.named.get(request.owner)
-        if row is None:
-            is_removed = request.owner in cell.tombstones or not is_named(request.owner)
-            return Outcome(nonce, OutcomeKind.REMOVED) if is_removed else None
-        if request.incarnation < row.incarnation:
-            return Outcome(nonce, OutcomeKind.FENCED, row.incarnation)
-        if request.incarnation > row.incarnation:
-            return None
-        if request.tx < row.next:
-            spans = row.decided.get(request.tx)
-            if spans is None:
-                return Outcome(nonce, OutcomeKind.CONFIRMED)
-            return Outcome(nonce, OutcomeKind.DECIDED, 0, (), spans)
-        return Outcome(nonce, OutcomeKind.ABORTED) if row.is_ended else None
+        return outcome_of(self, nonce, request, is_settled)
 
     def may_drop_stage(self, owner: bytes, incarnation: int, tx: int, birth: int) -> bool:
         """Whether an undecided stage can never be decided (this fold being a committed prefix)."""
@@ -355,6 +364,7 @@ class Core:
                 self.group_next,
                 self.configuration,
                 [(g, rows.state()) for g, rows in self.groups.items()],
+                [(g, retained.state()) for g, retained in self.retained.items()],
             ]
         )
 
@@ -362,16 +372,18 @@ class Core:
     def decode(cls, data: bytes, settings: GroupSettings) -> "Core":
         """The state again. The bytes must have been checked by their hash or checksum."""
         try:
-            index, hash_, epoch, truncated, group_next, configuration, groups = _decode(data)
+            state = _decode(data)
         except UnicodeDecodeError as error:
             raise msgspec.DecodeError(str(error)) from None
-        if not groups or groups[0][0] != CELL or not is_sound(configuration):
+        groups = state.groups
+        if not groups or groups[0][0] != CELL or not is_sound(state.configuration):
             raise msgspec.ValidationError("a core state without its cell, or of nobody")
-        core = cls(configuration, settings)
-        core.index, core.hash, core.truncated, core.group_next = index, hash_, truncated, group_next
-        core.epoch = epoch
+        core = cls(state.configuration, settings)
+        core.index, core.hash, core.epoch = state.index, state.hash, state.epoch
+        core.truncated, core.group_next = state.truncated, state.group_next
         runs_max = settings.sender_runs_max
-        core.groups = {g: GroupRows.of_state(state, runs_max) for g, state in groups}
+        core.groups = {g: GroupRows.of_state(rows, runs_max) for g, rows in groups}
+        core.retained = {g: Retained.of_state(retained) for g, retained in state.retained}
         core.group_ids = {
             r.name: g for g, r in core.groups.items() if g != CELL and not r.is_removed
         }
@@ -384,6 +396,7 @@ class Core:
         core.truncated, core.group_next = self.truncated, self.group_next
         core.groups = {group: rows.copy() for group, rows in self.groups.items()}
         core.group_ids = self.group_ids.copy()
+        core.retained = {group: retained.copy() for group, retained in self.retained.items()}
         return core
 
 

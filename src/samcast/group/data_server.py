@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from samcast.group.collecting import Collecting
 from samcast.group.election import speaks_for
 from samcast.group.follower import Follower
 from samcast.group.joining import Joining
 from samcast.group.listing import DataRecovery, FoundBatch, with_marks
-from samcast.group.payloads import Held, Numbered, Unnumbered, key_of
+from samcast.group.payloads import Held, Numbered, Unnumbered, asked_of, key_of
 from samcast.group.repair import Repairs
 from samcast.group.reports import Reports
 from samcast.group.rows import answer_of
@@ -42,6 +43,7 @@ from samcast.machine.ports import (
 )
 from samcast.machine.quorum import servers_with
 from samcast.wire.batch import Batch
+from samcast.wire.control import Control
 from samcast.wire.group import (
     Answer,
     AnswerKind,
@@ -49,7 +51,6 @@ from samcast.wire.group import (
     Asked,
     Commit,
     CommitSubmit,
-    Control,
     FetchPlease,
     Follow,
     Head,
@@ -65,6 +66,7 @@ from samcast.wire.order import (
     ROLE_DATA,
     AbortEntry,
     AnyEntry,
+    CollectEntry,
     Configuration,
     DecisionEntry,
     GroupRemovedEntry,
@@ -105,6 +107,7 @@ class DataServer:
         self.repairs = Repairs(self)
         self.reports = Reports(self)
         self.streams = Streams(self)
+        self.collecting = Collecting(self)
         self._joining = Joining(node, self.uuid, ROLE_DATA, settings)
         self._recover(recovery)
         self._handlers: dict[type, Handler] = {
@@ -134,6 +137,7 @@ class DataServer:
         for found in recovery.stages:
             self._recover_one(found, marks.get(found.key, 0))
         self.numbered.sort()
+        self.collecting.recover(recovery)
         for key in self.unnumbered.all():  # One of two copies may be marked, the other not.
             if key in self.numbered:
                 self.unnumbered.pop(key)
@@ -174,6 +178,7 @@ class DataServer:
     def due_ms(self) -> int:
         """The next report, repair or question."""
         due = min(self.follower.due_ms(), self.unnumbered.due_ms())
+        due = min(due, self.collecting.due_ms(due))
         if not self.numbered.is_whole:
             due = min(due, self.repairs.due_ms)
         return max(due, self._now_ms + 1)
@@ -187,6 +192,7 @@ class DataServer:
         self._joining.ask(self._now_ms, out)
         self.reports.on_drained(self._now_ms, out)
         self.streams.on_drained(out)
+        self.collecting.on_drained(self._now_ms, out)
         self._send_answers(out)
 
     @property
@@ -211,7 +217,8 @@ class DataServer:
         if answer is not None:
             self._answer(sender, answer_of(asked, *answer))
             is_lacking = answer[0] is AnswerKind.NUMBER and key not in self.numbered
-            if is_lacking and not self.is_full:
+            is_wanted = answer[1] + batch.count - 1 > self.follower.core.collected(batch.group)
+            if is_lacking and is_wanted and not self.is_full:
                 self.store_numbered(key, batch, answer[1], out)
             return
         if key in self.numbered:  # Our marks know more than our fold, which is still behind.
@@ -273,7 +280,7 @@ class DataServer:
         return self.follower.core.may_drop_stage(key[1], key[2], key[3], birth)
 
     def _store(self, sender: NodeId, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
-        held = Held(batch.count, batch.birth, batch.digest)
+        held = Held(batch.count, batch.birth, batch.digest, len(batch.columns))
         held.origin = sender
         held.confirmed_below = batch.confirmed_below
         self.unnumbered.add(key, held)
@@ -290,8 +297,12 @@ class DataServer:
         """A committed payload that we lacked."""
         self.unnumbered.pop(key)
         self.numbered.add(key, number_first, batch.count, batch.digest)
+        self._note(key, number_first + batch.count - 1, len(batch.columns))
         self.reports.mark(key, number_first)
         self._write(key, batch, out)
+
+    def _note(self, key: BatchKey, number_last: int, size: int) -> None:
+        self.collecting.note(key[0], number_last, size, self._now_ms)
 
     def _on_stored(self, token: int) -> None:
         while self._writing and self._writing[0][0] <= token:
@@ -328,6 +339,7 @@ class DataServer:
             return
         for group, rows in self.follower.core.groups.items():
             if group != CELL:  # What came before the snapshot is known by number only.
+                self.collecting.collect(group, out)
                 self.numbered.lack_span(group, 1, rows.head + 1)
         self._settle_skipped()
         self._unsure.update(dict.fromkeys(self.follower.core.groups))
@@ -367,14 +379,20 @@ class DataServer:
                 owners[entry.owner] = None
             elif type(entry) is OpenEntry or type(entry) is SenderRemovedEntry:
                 owners[entry.sender] = None
-            elif type(entry) is GroupRemovedEntry and entry.group not in self._unsure:
-                for key in self.unnumbered.of_group(entry.group):
-                    self._drop(key, out)
+            elif type(entry) is CollectEntry:
+                self.collecting.collect(entry.group, out)
+            elif type(entry) is GroupRemovedEntry:
+                self._on_group_removed(entry.group, out)
         # The fold is at the last of these entries: only now may what it rules out be dropped.
         for group in groups:
             self._drop_expired(group, out)
         for owner in owners:
             self._drop_stages(owner, out)
+
+    def _on_group_removed(self, group: int, out: list[Effect]) -> None:
+        if group not in self._unsure:
+            for key in self.unnumbered.of_group(group):
+                self._drop(key, out)
 
     def _on_decided(self, entry: DecisionEntry) -> None:
         for part in entry.parts:
@@ -417,6 +435,7 @@ class DataServer:
             self.numbered.lack(key[0], number_first, count, key, digest)
             return
         self.numbered.add(key, number_first, count, digest)
+        self._note(key, number_first + count - 1, held.size)
         self.reports.mark(key, number_first)
         if held.origin and self._is_my_turn(key, held.origin):
             answer = Answer(AnswerKind.NUMBER, *key[:4], count, number_first, digest)
@@ -476,18 +495,3 @@ class DataServer:
             self.reports.on_lost()
         else:
             self.unnumbered.pop(key)
-
-
-def asked_of(batch: Batch) -> Asked:
-    """What a transmission asks about, apart from its payload."""
-    return Asked(
-        batch.group,
-        batch.sender,
-        batch.incarnation,
-        batch.counter_first,
-        batch.count,
-        batch.birth,
-        batch.confirmed_below,
-        batch.seen,
-        batch.digest,
-    )

@@ -58,6 +58,11 @@ class StoredRuns(msgspec.Struct, array_like=True, gc=False):
         return len(self.counters) // 8
 
     @property
+    def stored_bytes(self) -> int:
+        """What they take on the disk."""
+        return sum(array("I", self.lengths))
+
+    @property
     def is_sound(self) -> bool:
         """Whether the columns are of one length, and the counters rise."""
         n = len(self)

@@ -46,6 +46,7 @@ from samcast.wire.order import (
     Epoch,
     RunEntry,
 )
+from samcast.wire.retention import Collected
 
 UNITS_PER_ASK_MAX = 1000  # gone through for missing payloads; what comes first matters most
 
@@ -55,6 +56,13 @@ class Deliver(Effect, frozen=True, gc=False):
 
     group: int
     runs: tuple[tuple[int, Batch], ...]  # first number, content
+
+
+class Lost(Effect, frozen=True, gc=False):
+    """What comes next was not kept: messages up to this number are gone."""
+
+    group: int
+    number: int
 
 
 class Slot:
@@ -88,9 +96,11 @@ class Member:
         settings: GroupSettings,
         group: int,
         number_next: int = 1,
+        is_from_oldest: bool = False,
     ) -> None:
         self.node = node
         self.group = group
+        self._is_from_oldest = is_from_oldest  # begin with what there is, be it not the first
         self.number_next = number_next  # the position: everything below is delivered
         self._has_delivered = False
         self._configuration = configuration
@@ -120,6 +130,7 @@ class Member:
             Head: self._on_head,
             NumberReply: self._on_number_reply,
             Repair: self._on_repair,
+            Collected: self._on_collected,
         }
 
     def step(self, events: Sequence[Event]) -> list[Effect]:
@@ -178,6 +189,24 @@ class Member:
             self.heads_heard += 1
             self._heard_ms = self._now_ms
             self._see_head(head.number)
+
+    def _on_collected(self, sender: NodeId, collected: Collected, out: list[Effect]) -> None:
+        """What we wait for may be gone, by the committed order."""
+        if collected.group != self.group or collected.number < self.number_next:
+            return
+        if not self._is_from_oldest or self._has_delivered:
+            out.append(Lost(self.group, collected.number))
+            return
+        self.number_next = collected.number + 1
+        for number_first in [n for n, unit in self._units.items() if unit.end <= self.number_next]:
+            self._drop(number_first)
+        self._firsts = sorted(self._units)
+        for number_first, unit in self._units.items():
+            self._align(number_first, unit.end)
+        self._known.remove(0, self.number_next)
+        self._gone.remove(0, self.number_next)
+        self._by_number = {n: b for n, b in self._by_number.items() if n >= self.number_next}
+        self._see_head(collected.number)
 
     def _see_head(self, number: int) -> None:
         if number > self._head:

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import astuple
+
 from samcast.group.rows import Admission
 from samcast.limits import BATCH_MESSAGES_MAX
 from samcast.machine.ports import Channel, Effect, Multicast, NodeId, Warn
@@ -31,11 +33,14 @@ from samcast.wire.order import (
     DecisionEntry,
     GroupEntry,
     GroupRemovedEntry,
+    KeepEntry,
+    LeaseEntry,
     OpenEntry,
     Part,
     RunEntry,
     SenderRemovedEntry,
 )
+from samcast.wire.retention import KeepRequest, LeaseRequest
 
 if TYPE_CHECKING:
     from samcast.group.sequencer import Sequencer
@@ -294,6 +299,11 @@ class Numbering:
             return GroupEntry(tail.group_next, request.name, request.lifetime, request.senders_max)
         if type(request) is GroupRemovalRequest:
             return GroupRemovedEntry(request.group) if is_open_question else None
+        if type(request) is KeepRequest:
+            return KeepEntry(request.group, request.keep) if is_open_question else None
+        if type(request) is LeaseRequest:
+            lease = LeaseEntry(*astuple(request))
+            return lease if is_open_question and request.group in tail.groups else None
         assert type(request) is SenderRemovalRequest
         return SenderRemovedEntry(request.scope, request.sender) if is_open_question else None
 

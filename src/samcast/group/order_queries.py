@@ -34,6 +34,7 @@ from samcast.wire.order import (
     RunEntry,
     SenderRemovedEntry,
 )
+from samcast.wire.retention import Checkpoints, CheckpointsRequest
 
 if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
@@ -163,6 +164,15 @@ class OrderQueries:
     def on_head_request(self, sender: NodeId, request: HeadRequest, out: list[Effect]) -> None:
         """How far is a group? From committed state, so it never runs ahead."""
         out.append(Send(sender, Head(request.group, self._server.core.head(request.group))))
+
+    def on_checkpoints_request(
+        self, sender: NodeId, request: CheckpointsRequest, out: list[Effect]
+    ) -> None:
+        """What is there to begin with, and from where on."""
+        retained = self._server.core.retained_of(request.group)
+        if retained is not None:
+            kept = (retained.collected, retained.keep, tuple(retained.checkpoints))
+            out.append(Send(sender, Checkpoints(request.group, *kept)))
 
     def on_snapshot_request(
         self, sender: NodeId, request: SnapshotRequest, out: list[Effect]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
-from samcast.group.core import INCARNATION_MAX
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import (
     NEVER_MS,
@@ -39,7 +38,14 @@ from samcast.wire.group import (
     Propose,
     Span,
 )
-from samcast.wire.order import CELL, ROLE_COMMIT, Configuration, StageRef, named_sender
+from samcast.wire.order import (
+    CELL,
+    INCARNATION_MAX,
+    ROLE_COMMIT,
+    Configuration,
+    StageRef,
+    named_sender,
+)
 
 StageContent = tuple[int, bytes, int]  # group, columns, count
 

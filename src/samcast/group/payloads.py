@@ -13,7 +13,7 @@ from samcast.group.storage import BatchKey
 from samcast.machine.ports import NEVER_MS, NodeId
 from samcast.machine.ranges import Ranges
 from samcast.wire.batch import Batch
-from samcast.wire.group import Span
+from samcast.wire.group import Asked, Span
 
 
 def key_of(batch: Batch) -> BatchKey:
@@ -25,10 +25,12 @@ class Held:
     """A payload without a number: stored, or on its way to the disk."""
 
     __slots__ = (
-        "birth", "confirmed_below", "count", "digest", "due_ms", "is_durable", "origin", "wait_ms",
+        "birth", "confirmed_below", "count", "digest", "due_ms", "is_durable", "origin", "size",
+        "wait_ms",
     )  # fmt: skip
 
-    def __init__(self, count: int, birth: int, digest: bytes) -> None:
+    def __init__(self, count: int, birth: int, digest: bytes, size: int = 0) -> None:
+        self.size = size  # of the payload; 0: not known here
         self.count = count
         self.birth = birth
         self.digest = digest
@@ -198,6 +200,15 @@ class Lacking:
         self.expected: dict[int, tuple[BatchKey, bytes]] = {}  # number -> id and digest, if known
         self.numbers: dict[BatchKey, int] = {}  # the way back
 
+    def collect(self, number: int) -> None:
+        """Nothing up to a number is wanted any more."""
+        self.ranges.remove(0, number + 1)
+        below = sorted(n for n in self.expected if n <= number)
+        if below and self.ranges.contiguous_end(number + 1) > number + 1:
+            below.pop()  # The last one may reach beyond: the rest of it is still wanted.
+        for first in below:
+            self.numbers.pop(self.expected.pop(first)[0], None)
+
 
 class Numbered:
     """Payloads by number, per group, and which numbers lack theirs."""
@@ -206,6 +217,7 @@ class Numbered:
         self._at = RunMap("QID")  # number_first, count, digest
         self._runs: dict[int, ByNumber] = {}
         self._lacking: dict[int, Lacking] = {}
+        self._collected: dict[int, int] = {}  # up to which number nothing is lacking, being gone
 
     def __contains__(self, key: BatchKey) -> bool:
         return key in self._at
@@ -267,6 +279,19 @@ class Numbered:
         self._runs[key[0]].remove(number_first)
         self.lack(key[0], number_first, count, key, digest)
 
+    def collect(self, group: int, number: int) -> list[BatchKey]:
+        """Give up all that lies at or below a number; what that was."""
+        self._collected[group] = max(number, self._collected.get(group, 0))
+        lacking = self._lacking.get(group)
+        if lacking is not None:
+            lacking.collect(number)
+            if not lacking.ranges:
+                del self._lacking[group]
+        runs = self._runs.get(group)
+        keys = runs.cut(number) if runs is not None else []
+        self._at.drop(keys)
+        return keys
+
     def lack(self, group: int, number_first: int, count: int, key: BatchKey, digest: bytes) -> None:
         """A committed run isn't here; remember what it must be."""
         lacking = self._lacking.setdefault(group, Lacking())
@@ -277,7 +302,7 @@ class Numbered:
     def lack_span(self, group: int, first: int, end: int) -> None:
         """Of these numbers nothing is known but that they are committed."""
         runs = self._runs_of(group)
-        at = first
+        at = first = max(first, self._collected.get(group, 0) + 1)
         for here in range(max(0, runs.place_of(first)), len(runs.firsts)):
             number_first = runs.firsts[here]
             if number_first >= end:
@@ -317,7 +342,8 @@ class Numbered:
     def wants(self, key: BatchKey, number_first: int, count: int, digest: bytes) -> bool:
         """Whether a payload fills a hole, being what must be there as far as that is known."""
         lacking = self._lacking.get(key[0])
-        if lacking is None or lacking.ranges.contiguous_end(number_first) < number_first + count:
+        at = max(number_first, self._collected.get(key[0], 0) + 1)
+        if lacking is None or lacking.ranges.contiguous_end(at) < number_first + count:
             return False
         expected = lacking.expected.get(number_first)
         return expected is None or expected == (key, digest)
@@ -329,3 +355,18 @@ class Numbered:
         if lacking is None or lacking.expected.get(number_first) != (key, digest):
             return 0
         return number_first
+
+
+def asked_of(batch: Batch) -> Asked:
+    """What a transmission asks about, apart from its payload."""
+    return Asked(
+        batch.group,
+        batch.sender,
+        batch.incarnation,
+        batch.counter_first,
+        batch.count,
+        batch.birth,
+        batch.confirmed_below,
+        batch.seen,
+        batch.digest,
+    )

@@ -16,6 +16,7 @@ from samcast.wire.batch import decode_batch
 from samcast.wire.errors import WireError
 from samcast.wire.group import FetchPlease, PayloadRequest, Repair, RunKey, StageKey
 from samcast.wire.order import ROLE_DATA
+from samcast.wire.retention import Collected
 
 if TYPE_CHECKING:
     from samcast.group.data_server import DataServer
@@ -46,9 +47,23 @@ class Repairs:
             self._find(stage, found)
         for group, first, count in request.spans[:most]:
             self._find_span(group, first, first + count, found, most)
+        self._say_what_is_gone(sender, request, out)
         if found:
             batches = tuple((number, key) for key, number in list(found.items())[:most])
             out.append(SendStored(sender, batches))
+
+    def _say_what_is_gone(self, sender: NodeId, request: PayloadRequest, out: list[Effect]) -> None:
+        """Who asks for something that retention has taken must not wait for it."""
+        core = self._server.follower.core
+        firsts: dict[int, int] = {}
+        for group, first, _ in request.spans:
+            firsts[group] = min(first, firsts.get(group, first))
+        for run in request.runs:
+            if (*run, 0) not in self._server.numbered:
+                firsts.setdefault(run[0], 1)
+        for group, first in firsts.items():
+            if first <= core.collected(group):
+                out.append(Send(sender, Collected(group, core.collected(group))))
 
     def _find(self, key: BatchKey, found: dict[BatchKey, int]) -> None:
         server = self._server

@@ -16,6 +16,7 @@ from typing import Any
 from samcast.group.storage import BatchKey, SenderKey
 
 DIGEST_BYTES = 16
+SENDERS_SPARE = 1000
 
 
 class Digests:
@@ -32,8 +33,9 @@ class Digests:
     def __setitem__(self, at: int, digest: bytes) -> None:
         self._packed[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)] = digest
 
-    def __delitem__(self, at: int) -> None:
-        del self._packed[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)]
+    def __delitem__(self, at: int | slice) -> None:
+        first, end = (at.start, at.stop) if isinstance(at, slice) else (at, at + 1)
+        del self._packed[DIGEST_BYTES * first : DIGEST_BYTES * end]
 
     def append(self, digest: bytes) -> None:
         """At the end."""
@@ -182,6 +184,43 @@ class RunMap:
             del self._senders[key[:3]]
         return found
 
+    def drop(self, keys: Iterable[BatchKey]) -> list[Any]:
+        """Forget many runs; what the first column held for them. Runs of one sender mostly lie one
+        behind the other."""
+        dropped: list[Any] = []
+        counters: dict[SenderKey, list[int]] = {}
+        for key in keys:
+            if not key[4] and key[:3] in self._senders:
+                counters.setdefault(key[:3], []).append(key[3])
+            elif (found := self.pop(key)) is not None:
+                dropped.append(found[0])
+        for name, wanted in counters.items():
+            dropped += self._drop_runs(name, wanted)
+        return dropped
+
+    def _drop_runs(self, name: SenderKey, wanted: list[int]) -> list[Any]:
+        sender = self._senders[name]
+        wanted.sort()
+        first = bisect_left(sender.counters, wanted[0])
+        end = bisect_right(sender.counters, wanted[-1])
+        if sender.counters[first:end].tolist() != wanted:
+            found = [self.pop((*name, counter, 0)) for counter in wanted]
+            return [values[0] for values in found if values is not None]
+        dropped = sender.columns[0][first:end].tolist()
+        for column in (sender.counters, *sender.columns):
+            del column[first:end]
+        self._count -= len(dropped)
+        if not sender.counters:
+            del self._senders[name]
+        return list(dropped)
+
+    def column(self, at: int) -> Iterator[Any]:
+        """One column, sender by sender."""
+        for sender in self._senders.values():
+            yield from sender.columns[at].tolist()
+        for values in self._stages.values():
+            yield values[at]
+
     def keys(self) -> Iterator[BatchKey]:
         """All runs; what changes meanwhile may or may not be among them."""
         for (group, name, incarnation), sender in list(self._senders.items()):
@@ -270,6 +309,27 @@ class ByNumber:
             self.firsts, self.counts = _picked(self.firsts, order), _picked(self.counts, order)
             self._who, self._stages = _picked(self._who, order), _picked(self._stages, order)
             self._counters = _picked(self._counters, order)
+
+    def cut(self, number: int) -> list[BatchKey]:
+        """Forget the runs all of whose numbers are at or below one; which they were."""
+        end = bisect_right(self.firsts, number)
+        while end and self.firsts[end - 1] + self.counts[end - 1] - 1 > number:
+            end -= 1
+        keys = [self.key_at(at) for at in range(end)]
+        for column in (self.firsts, self.counts, self._who, self._counters, self._stages):
+            del column[:end]
+        self._forget_senders()
+        return keys
+
+    def _forget_senders(self) -> None:
+        """Those that have no run here any more, when they are many."""
+        if len(self._senders) < 2 * len(self.firsts) + SENDERS_SPARE:
+            return
+        still = sorted(set(self._who))
+        place = {who: at for at, who in enumerate(still)}
+        self._who = array("I", [place[who] for who in self._who])
+        self._senders = [self._senders[who] for who in still]
+        self._index = {sender: at for at, sender in enumerate(self._senders)}
 
     def remove(self, number_first: int) -> None:
         """No run begins at this number any more."""

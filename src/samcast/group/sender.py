@@ -13,7 +13,6 @@ from enum import Enum
 from heapq import heappop, heappush
 from typing import Any
 
-from samcast.group.core import INCARNATION_MAX
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import (
     NEVER_MS,
@@ -41,7 +40,13 @@ from samcast.wire.group import (
     OutcomeKind,
     Propose,
 )
-from samcast.wire.order import ROLE_COMMIT, Configuration, named_sender, unnamed_sender
+from samcast.wire.order import (
+    INCARNATION_MAX,
+    ROLE_COMMIT,
+    Configuration,
+    named_sender,
+    unnamed_sender,
+)
 
 
 class Submitted(Event, frozen=True, gc=False):

@@ -9,8 +9,11 @@ the epoch's own first entry. Commits leave in the turn in which the last acknowl
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from samcast.group.numbering import Numbering
 from samcast.group.order_log import OrderLog
+from samcast.group.retention import Retention
 from samcast.machine.ports import Channel, Effect, Multicast, NodeId, Send, Warn
 from samcast.machine.quorum import kth_largest, lists, servers_with
 from samcast.wire.group import (
@@ -38,6 +41,7 @@ from samcast.wire.order import (
     Server,
     TruncateEntry,
 )
+from samcast.wire.retention import CheckpointReport, Holdings
 
 if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
@@ -99,6 +103,7 @@ class Sequencer:
         self._heartbeat_due_ms = now
         self._heads_turn = 0
         self._numbering = Numbering(self)
+        self.retention = Retention(self, self._settings.collect_interval_ms)
         self.append(EpochEntry(epoch))
         self.epoch_index = log.length
         for node, promise in promises.items():
@@ -112,6 +117,15 @@ class Sequencer:
     def is_stopped(self) -> bool:
         """Behind a stop-sign: nothing more is decided in this configuration."""
         return self.tail.configuration.number != self.configuration.number
+
+    @property
+    def may_order(self) -> bool:
+        """Our own first entry is committed, and no stop-sign stands behind it."""
+        return self.committed >= self.epoch_index and not self.is_stopped
+
+    def committed_head(self, group: int) -> int:
+        """How far a group is, as far as that is certain."""
+        return self._server.core.head(group)
 
     @property
     def has_room(self) -> bool:
@@ -134,6 +148,18 @@ class Sequencer:
             self._applied[sender] = report.applied
         self._numbering.on_reported(sender, report.runs, out)
 
+    def on_holdings(self, sender: NodeId, holdings: Holdings, out: list[Effect]) -> None:
+        """A data server says what needn't stay."""
+        if holdings.epoch == self.epoch:
+            self.retention.on_holdings(sender, holdings)
+
+    def on_checkpoint_report(
+        self, sender: NodeId, report: CheckpointReport, out: list[Effect]
+    ) -> None:
+        """A checkpoint server has a state on its disk."""
+        if report.epoch == self.epoch:
+            self.retention.on_report(sender, report, out)
+
     def counts_report(self, sender: NodeId, report: DataReport) -> bool:
         """Only the disks that are listed now count as copies."""
         return lists(self.configuration, sender, report.uuid, ROLE_DATA)
@@ -145,7 +171,7 @@ class Sequencer:
 
     def on_join(self, sender: NodeId, join: Join, out: list[Effect]) -> None:
         """A server has come back with a new disk: list that in the place of the old one."""
-        if self.is_stopped or self.committed < self.epoch_index or sender != join.node:
+        if not self.may_order or sender != join.node:
             return
         now = self.configuration
         old = [s for s in now.servers if s.node == join.node and s.uuid != join.uuid]
@@ -154,8 +180,7 @@ class Sequencer:
         servers = tuple(
             Server(s.node, join.uuid, s.roles) if s.node == join.node else s for s in now.servers
         )
-        changed = Configuration(now.number + 1, servers, now.k_commit, now.e_commit, now.k_data)
-        self.append(ConfigEntry(changed))
+        self.append(ConfigEntry(structs.replace(now, number=now.number + 1, servers=servers)))
 
     def on_drained(self, out: list[Effect]) -> None:
         """End of a turn: number, submit, commit, and keep everybody informed."""
@@ -335,6 +360,7 @@ class Sequencer:
             elif not progress.is_started and progress.base is not None:
                 self._send_start(node, out)
         self._numbering.on_tick(now, out)
+        self.retention.on_tick(now, out)
         self._check_quorum()
 
     def _heads(self) -> tuple[tuple[int, int], ...]:
@@ -363,7 +389,7 @@ class Sequencer:
         """Order that entries may go which k commit and k data servers have made superfluous."""
         if self._snapshot_max <= self.tail.truncated:
             return
-        if self.is_stopped or self.committed < self.epoch_index:
+        if not self.may_order:
             return
         held = [p.snapshot for p in self._progress.values()]
         index, state_hash = max(held)

@@ -37,6 +37,7 @@ class GroupSettings:
     suspect_ms: int = 300  # silence of the sequencer before a pre-vote
     retry_ms: int = 40  # first repeat of what got no answer; doubles
     retry_max_ms: int = 1000
+    collect_interval_ms: int = 1000  # between two looks at what may go
     fetch_after_ms: int = 60  # a run below k_data waits this long before others must fetch it
 
     def __post_init__(self) -> None:

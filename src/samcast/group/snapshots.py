@@ -9,9 +9,11 @@ who shares nothing with us starts from there.
 from typing import TYPE_CHECKING
 
 from samcast.group.core import Core, state_hash
-from samcast.group.storage import RewriteOrder, StoreSnapshot
+from samcast.group.order_log import OrderLog
+from samcast.group.settings import GroupSettings
+from samcast.group.storage import Replayed, RewriteOrder, StoreSnapshot
 from samcast.machine.ports import Effect
-from samcast.wire.order import HASH_NONE
+from samcast.wire.order import HASH_NONE, Configuration
 
 if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
@@ -91,3 +93,23 @@ class Snapshots:
             server.on_entries_stored(epoch, length, o)
 
         out.append(server.store(lambda token: RewriteOrder(token, records), stored))
+
+
+def recover_core(
+    initial: Configuration, settings: GroupSettings, replayed: Replayed, states: dict[int, bytes]
+) -> Core:
+    """The fold at the newest snapshot that the log reaches: what it holds must not be given up
+    for a later one, since data servers may not have seen those entries yet."""
+    core = Core(initial, settings)
+    for index in sorted(states, reverse=True):
+        older = Core.decode(states[index], settings)
+        if replayed.log.hash_at(index) == older.hash:
+            return older
+        core = core if core.index else older
+    if replayed.log.hash_at(core.index) == core.hash:
+        return core
+    if core.index < replayed.log.base or replayed.unknown_from:
+        # The base's snapshot, or what led up to this one, is lost: nothing above it is known.
+        replayed.unknown_from = core.index + 1
+    replayed.log = OrderLog(core.index, core.hash)
+    return core

@@ -69,6 +69,12 @@ class DropBatch(Effect, frozen=True, gc=False):
     key: BatchKey
 
 
+class DropCollected(Effect, frozen=True, gc=False):
+    """Numbered payloads may go: a committed entry says so."""
+
+    keys: tuple[BatchKey, ...]
+
+
 class SendStored(Effect, frozen=True, gc=False):
     """Read these payloads, verify them, and send them as a `Repair` with their numbers."""
 

@@ -11,6 +11,7 @@ from samcast.group.storage import BatchKey, SendStored
 from samcast.machine.ports import Effect, NodeId, Send, Warn
 from samcast.wire.group import Follow, Head
 from samcast.wire.order import CELL
+from samcast.wire.retention import Collected
 
 if TYPE_CHECKING:
     from samcast.group.data_server import DataServer
@@ -57,6 +58,9 @@ class Streams:
             out.append(Warn("follow-range", f"{sender}: {follow.group}, {follow.number_first}"))
             return
         key = (sender, follow.group)
+        collected = self._server.follower.core.collected(follow.group)
+        if follow.number_first <= collected:
+            out.append(Send(sender, Collected(follow.group, collected)))
         if not follow.runs and not follow.is_more:  # It hears what it needs by other ways.
             self._streams.pop(key, None)
             return

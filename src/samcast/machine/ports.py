@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from samcast.wire.batch import Batch
-from samcast.wire.group import Control
+from samcast.wire.control import Control
 
 NodeId = int
 

@@ -78,6 +78,12 @@ class SegmentReader:
             os.close(self._fds.popitem(last=False)[1])
         return fd
 
+    def let_go(self, generation: int) -> None:
+        """A segment is about to be deleted."""
+        fd = self._fds.pop(generation, None)
+        if fd is not None:
+            os.close(fd)
+
     def close(self) -> None:
         """Close what is open."""
         while self._fds:

@@ -8,8 +8,8 @@ import asyncio
 import os
 from array import array
 from asyncio import AbstractEventLoop, TimerHandle
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from samcast.group.listing import DataRecovery, Listed, Listing, SegmentColumns, columns_of
@@ -18,10 +18,12 @@ from samcast.group.run_map import RunMap
 from samcast.group.storage import BatchKey, StoreBatch, StoreMarks
 from samcast.machine.ports import Store
 from samcast.runtime.data_segments import (
+    OPEN_MAX,
     SegmentReader,
     begin_segment,
     footer_of,
     read_columns,
+    segment_path,
     segments_in,
 )
 from samcast.runtime.histogram import Histogram
@@ -44,13 +46,16 @@ class DataStore:
         self._folder.mkdir(exist_ok=True)
         self._segment_bytes = segment_bytes
         self._fd = -1  # of the segment that is being written
-        self._sealed: deque[tuple[int, int]] = deque()  # closed once a token is durable
+        self._sealed: deque[tuple[int, int, int]] = deque()  # token, descriptor, generation
         self._reader = self.reader()
-        self._generation = 0
+        self._generation = 0  # of the segment that is being written
+        self._generation_last = 0
         self._at = 0
         self._listing = Listing()  # of the segment that is being written
         self._places = RunMap("IQI")  # generation of the segment, offset, length
         self._unsynced: dict[BatchKey, tuple[int, Batch]] = {}  # not readable yet
+        self._batches: Counter[int] = Counter()  # by segment: all that it has
+        self._live: Counter[int] = Counter()  # ... and those that are still of use, or more
         self._thread: SyncThread | None = None
         self._loop: AbstractEventLoop = asyncio.get_running_loop()
         self._lazy: list[Chunk] = []  # written, in order, with the next payload or soon
@@ -62,7 +67,7 @@ class DataStore:
         """What the segments hold."""
         scan = DataScan(uuid)
         for generation, path in segments_in(self._folder):
-            self._generation = generation
+            self._generation_last = generation
             if not path.stat().st_size:  # A life in which nothing was stored.
                 path.unlink()
                 continue
@@ -74,6 +79,7 @@ class DataStore:
             self._find_places(generation, columns)
             scan.add(columns)
         self._places.sort()
+        self._live.update(self._places.column(0))
         return scan.recovery()
 
     def _find_places(self, generation: int, columns: SegmentColumns) -> None:
@@ -82,6 +88,7 @@ class DataStore:
             self._places.extend(runs.sender, runs.counters, generations, runs.offsets, runs.lengths)
         for listed in columns.stages:
             self._places.put(listed.key, generation, listed.offset, listed.length)
+        self._batches[generation] = sum(map(len, columns.runs)) + len(columns.stages)
 
     def start(
         self,
@@ -110,7 +117,7 @@ class DataStore:
         self._write_lazy()
         if self._thread is not None:
             self._thread.close()
-        for fd in [self._fd, *(fd for _, fd in self._sealed)]:
+        for fd in [self._fd, *(fd for _, fd, _ in self._sealed)]:
             if fd >= 0:
                 os.close(fd)
         self._fd = -1
@@ -118,7 +125,7 @@ class DataStore:
         self._reader.close()
 
     def _begin_segment(self) -> None:
-        self._generation += 1
+        self._generation = self.next_generation()
         self._at = 0
         self._listing = Listing()
         self._fd = begin_segment(self._folder, self._generation)
@@ -147,13 +154,16 @@ class DataStore:
         assert self._thread is not None
         if self._at >= self._segment_bytes or len(self._listing.batches) >= SEGMENT_BATCHES:
             self._seal()
-            self._sealed.append((effect.token, self._fd))  # Its footer is written before that.
+            # Its footer is written before that token.
+            self._sealed.append((effect.token, self._fd, self._generation))
             self._begin_segment()
         if type(effect) is StoreBatch:
             key, batch = effect.key, effect.batch
             at, size = self._at, self._append(KIND_BATCH, batch_parts(batch))
             self._unsynced[key] = (effect.token, batch)
             self._places.put(key, self._generation, at, size)
+            self._batches[self._generation] += 1
+            self._live[self._generation] += 1
             self._listing.batches.append(
                 Listed(key, batch.count, batch.birth, batch.digest, at, size)
             )
@@ -202,9 +212,9 @@ class DataStore:
             self._places.pop(key)
         return payload
 
-    def reader(self) -> SegmentReader:
+    def reader(self, open_max: int = OPEN_MAX) -> SegmentReader:
         """Reads by place; one for each thread that wants to."""
-        return SegmentReader(self._folder)
+        return SegmentReader(self._folder, open_max)
 
     def stored_keys(self) -> Iterator[BatchKey]:
         """All that is stored, or on its way there."""
@@ -215,6 +225,52 @@ class DataStore:
         found = None if key in self._unsynced else self._places.get(key)
         return None if found is None else (found[0], found[1], found[2])
 
-    def forget(self, key: BatchKey) -> None:
-        """A payload was given up."""
-        self._places.pop(key)
+    def forget(self, keys: Iterable[BatchKey]) -> None:
+        """Payloads were given up."""
+        self._live.subtract(self._places.drop(keys))
+
+    # room
+
+    def spent_segments(self, share: float) -> list[int]:
+        """Full segments of whose payloads at most that share is of use, oldest first."""
+        open_ = {self._generation, *(generation for _, _, generation in self._sealed)}
+        return sorted(
+            generation
+            for generation, count in self._batches.items()
+            if generation not in open_ and self._live[generation] <= share * count
+        )
+
+    def segment_of(self, generation: int) -> Path:
+        """Where a segment is."""
+        return segment_path(self._folder, generation)
+
+    def next_generation(self) -> int:
+        """For a segment that is written now, here or beside."""
+        self._generation_last += 1
+        return self._generation_last
+
+    @property
+    def folder(self) -> Path:
+        """Where the segments are."""
+        return self._folder
+
+    def is_spent(self, generation: int) -> bool:
+        """Whether nothing at all of a segment is of use."""
+        return self._live[generation] <= 0
+
+    def is_stored(self, key: BatchKey) -> bool:
+        """Whether a payload is of use, in whatever segment."""
+        return key in self._places
+
+    def take_over(self, moved: Iterable[tuple[Listed, int]], source: int, generation: int) -> None:
+        """Payloads of one segment have been written again in another; where they were."""
+        for listed, offset in moved:
+            if self.place_of(listed.key) == (source, offset, listed.length):
+                self._places.put(listed.key, generation, listed.offset, listed.length)
+                self._live[generation] += 1
+            self._batches[generation] += 1
+
+    def let_go(self, generation: int) -> None:
+        """A segment of which nothing is of use any more is about to be deleted."""
+        self._reader.let_go(generation)
+        del self._batches[generation], self._live[generation]

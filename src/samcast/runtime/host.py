@@ -25,7 +25,7 @@ from samcast.machine.ports import (
 from samcast.runtime.histogram import Histogram
 from samcast.runtime.trail import Trail
 from samcast.wire.batch import Batch
-from samcast.wire.group import Control
+from samcast.wire.control import Control
 
 WAKE_MAX_S = 1.0
 ROUNDS_MAX = 4  # of one turn; then the loop sees what else has come

@@ -18,10 +18,10 @@ from samcast.runtime.datagrams import Datagrams
 from samcast.runtime.listeners import Listeners
 from samcast.wire.batch import Batch
 from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload, message_parts
+from samcast.wire.control import Control
 from samcast.wire.errors import WireError
 from samcast.wire.frame import decode_frame, frame_parts
 from samcast.wire.group import (
-    Control,
     Follow,
     HeadRequest,
     NumberRequest,

@@ -19,6 +19,7 @@ from samcast.group.data_server import DataServer
 from samcast.group.storage import (
     BatchKey,
     DropBatch,
+    DropCollected,
     Filled,
     Freed,
     Rotted,
@@ -48,6 +49,7 @@ from samcast.runtime.metrics_page import MetricsPage
 from samcast.runtime.order_store import OrderStore
 from samcast.runtime.scrub import Scrub
 from samcast.runtime.telling import Telling
+from samcast.runtime.tidying import Tidying
 from samcast.runtime.trail import Trail
 from samcast.wire.group import Repair
 from samcast.wire.order import EPOCH_NONE, Configuration, Epoch
@@ -113,7 +115,8 @@ class Node:
         if page is not None:
             await page.start()
         scrub = self._telling.scrub = Scrub(self._data, self._on_rotted)
-        watching = [create_task(self._watch()), create_task(scrub.run())]
+        tidying = Tidying(self._data, self._on_disk_failed)
+        watching = [create_task(work) for work in (self._watch(), scrub.run(), tidying.run())]
         for task in watching:
             task.add_done_callback(self._on_task_done)
         try:
@@ -302,7 +305,10 @@ class Node:
             self._send_stored(at, effect)
         elif type(effect) is DropBatch:
             assert self._data is not None
-            self._data.forget(effect.key)
+            self._data.forget((effect.key,))
+        elif type(effect) is DropCollected:
+            assert self._data is not None
+            self._data.forget(effect.keys)
 
     def _send_stored(self, at: int, effect: SendStored) -> None:
         assert self._data is not None

@@ -27,7 +27,8 @@ class Scrub:
         rest_s: float = REST_S,
     ) -> None:
         self._store = store
-        self._reader = store.reader()  # used in a thread of its own
+        # Used in a thread of its own. What it holds open keeps its room when it is deleted.
+        self._reader = store.reader(open_max=1)
         self._on_rotted = on_rotted
         self._bytes_per_s = bytes_per_s
         self._first_s = first_s

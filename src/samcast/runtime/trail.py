@@ -17,7 +17,8 @@ from samcast.group.storage import BatchKey, SendStored, StoreBatch
 from samcast.machine.ports import Effect, Multicast, NodeId, Send
 from samcast.runtime.histogram import Histogram
 from samcast.wire.batch import Batch
-from samcast.wire.group import Answers, Commit, CommitAck, CommitSubmit, Control, DataReport
+from samcast.wire.control import Control
+from samcast.wire.group import Answers, Commit, CommitAck, CommitSubmit, DataReport
 from samcast.wire.order import DecisionEntry, RunEntry
 
 WEIGHT_MAX = 50_000  # records, and runs that they name; some ten megabytes

@@ -9,11 +9,13 @@ delivered, confirmed, voted and stored.
 from samcast.group.storage import BatchKey
 from samcast.wire.order import (
     AnyEntry,
+    CollectEntry,
     ConfigEntry,
     Configuration,
     DecisionEntry,
     Epoch,
     GroupRemovedEntry,
+    LeaseEntry,
     OpenEntry,
     RunEntry,
     SenderRemovedEntry,
@@ -129,7 +131,7 @@ class Order:
         self._next[who] = number_next
 
     def on_delivered(self, who: str, number: int) -> None:
-        if number != self._next[who]:
+        if self._next[who] not in (0, number):  # 0: it begins with whatever there is
             raise Violation("O", f"{who} was given {number}, {self._next[who]} was next")
         self._next[who] = number + 1
 
@@ -285,17 +287,42 @@ class Transactions:
 
 
 class Collection:
-    """G: nothing is given up that was numbered.
+    """G: nothing is given up that was numbered, unless the order says so, and then nothing that
+    anybody holds a lease on.
 
     What somebody who reused an id sent under the same key, but with other bytes, may go.
     """
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
+        self._last: dict[BatchKey, int] = {}
+        self._leases: dict[tuple[int, str], int] = {}
+        self._collected: dict[int, int] = {}
 
     def on_dropped(self, who: str, key: BatchKey, digests: list[bytes]) -> None:
         if self._facts.digest_of_run.get(key) in digests:
             raise Violation("G", f"{who} dropped {key}, which is committed")
+
+    def on_committed(self, entry: AnyEntry) -> None:
+        """Kept by itself, apart from the fold that is judged."""
+        for key, number, count, _ in numbered_of(entry):
+            self._last[key] = number + count - 1
+        if type(entry) is LeaseEntry:
+            self._leases[(entry.group, entry.name)] = entry.number
+        elif type(entry) is CollectEntry:
+            leased = [n for (group, _), n in self._leases.items() if group == entry.group]
+            number = self._collected.get(entry.group, 0)
+            if entry.number <= min(leased, default=entry.number):
+                self._collected[entry.group] = max(number, entry.number)
+
+    def on_collected(self, who: str, key: BatchKey) -> None:
+        if self._last[key] > self._collected.get(key[0], 0):
+            raise Violation("G", f"{who} gave {key} up, up to {self._last[key]}; it is needed")
+
+    def on_lost(self, who: str, group: int, number: int, is_leased: bool) -> None:
+        """A member heard that what it waits for is gone."""
+        if is_leased or number > self._collected.get(group, 0):
+            raise Violation("G", f"{who} lost messages up to {number} of {group}")
 
 
 class Bounded:

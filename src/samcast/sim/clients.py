@@ -6,7 +6,7 @@ checker can judge uniqueness and order without knowing anything of runs, ids or 
 
 from typing import TYPE_CHECKING, Any
 
-from samcast.group.member import Deliver, Member
+from samcast.group.member import Deliver, Lost, Member
 from samcast.group.owner import Decided, Owner, OwnerOpened, OwnerStopped, Transacted
 from samcast.group.sender import Confirmed, Failed, Opened, Sender, Stopped, Submitted
 from samcast.machine.ports import (
@@ -22,6 +22,8 @@ from samcast.wire.order import ROLE_DATA
 
 if TYPE_CHECKING:
     from samcast.sim.cluster import Cluster
+
+LEASE_STEP = 6  # messages between two words of a member that holds a lease
 
 
 class SenderApp:
@@ -268,11 +270,16 @@ class OwnerApp:
 class MemberApp:
     """A member whose application keeps its position across crashes."""
 
-    def __init__(self, cluster: "Cluster", process: Process, group: int) -> None:
+    def __init__(
+        self, cluster: "Cluster", process: Process, group: int, *, is_leased: bool = False
+    ) -> None:
         self._cluster = cluster
         self.process = process
         self.group = group
         self.position = 1
+        self._is_leased = is_leased  # what it hasn't seen is kept for it
+        self._leased_at = 0
+        self._is_after_loss = False
         process.on_effect = self._on_effect
 
     def start(self) -> None:
@@ -282,8 +289,15 @@ class MemberApp:
             self.process.node, cluster.configuration, cluster.settings, self.group, self.position
         )
         cluster.judge.on_member(self.process, member)
+        if self._is_after_loss:  # It may begin before its place, with a whole batch.
+            cluster.judge.order.on_member(self.process.name, 0)
         self.process.start([member])
         self._follow(is_more=False)
+
+    def _begin_again(self, life: int) -> None:
+        if self.process.is_up and self.process.life == life:
+            self.process.stop()
+            self.start()
 
     def _follow(self, *, is_more: bool) -> None:
         """Have a data server stream to us, for a while; nothing may depend on it."""
@@ -301,5 +315,16 @@ class MemberApp:
         if type(effect) is Deliver:
             number, batch = effect.runs[-1]
             self.position = number + batch.count
+            self._is_after_loss = False
+            if self._is_leased and self.position - self._leased_at > LEASE_STEP:
+                self._leased_at = self.position
+                self._cluster.lease(self.group, self.position - 1)
+        elif type(effect) is Lost:
+            self._cluster.judge.collection.on_lost(
+                process.name, self.group, effect.number, self._is_leased
+            )
+            self.position = max(self.position, effect.number + 1)
+            self._is_after_loss = True
+            self._cluster.world.at(1, self._begin_again, process.life)
             if self._cluster.world.chance.happens(0.1):
                 self._follow(is_more=self._cluster.world.chance.happens(0.5))

@@ -17,7 +17,8 @@ from samcast.sim.judge import Judge
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 from samcast.wire.group import AnyRequest, GroupRequest
-from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
+from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Keep, Server
+from samcast.wire.retention import KeepRequest, LeaseRequest
 
 SEGMENT_BYTES = 8 * 1024
 SERVERS_MAX = 7
@@ -49,6 +50,7 @@ class Shape:
         self.lifetime = chance.pick((12, 30, 60, 10**6))
         self.senders_max = chance.pick((2, 4, 8, 64))
         self.settings = self._settings(world)
+        self.keep_count = chance.pick((0, 0, 3, 12))  # messages of a group that are kept
 
     def make_plain(self) -> None:
         """Three servers with all roles and the limits of production."""
@@ -78,6 +80,7 @@ class Shape:
             retry_ms=chance.pick((10, 20, 40)),
             retry_max_ms=chance.pick((100, 300)),
             fetch_after_ms=chance.pick((20, 60)),
+            collect_interval_ms=chance.pick((50, 200)),
         )
 
 
@@ -219,7 +222,28 @@ class Cluster:
         done = self.world.run_until(limit, lambda: all(p.outcome is not None for p in asked))
         self.groups = [p.outcome.value for p in asked if p.outcome is not None]
         self.forget_proposers()
-        return done
+        return done and (not self.shape.keep_count or self._bound_groups(limit))
+
+    def _bound_groups(self, limit: int) -> bool:
+        """Only the newest messages stay, and what one member of each group hasn't seen yet."""
+        for group in self.groups:
+            self.lease(group, 0)
+        keep = Keep(count=self.shape.keep_count)
+        if not self.world.run_until(limit, self._are_answered):
+            return False
+        for group in self.groups:
+            self.propose(KeepRequest(group, keep))
+        return self.world.run_until(limit, self._are_answered)
+
+    def _are_answered(self) -> bool:
+        self.forget_proposers()
+        return not self.proposers
+
+    def lease(self, group: int, number: int) -> None:
+        """Have all above a number kept for the group's first member."""
+        if self.shape.keep_count:
+            nonce = 1 + self.world.chance.below(2**62)
+            self.propose(LeaseRequest(group, "first", number, 2**40, nonce))
 
     def forget_proposers(self) -> None:
         """Administrators that have their answer go."""
@@ -236,7 +260,12 @@ class Cluster:
         for group in self.groups:
             for _ in range(self.shape.members):
                 name = f"member-{len(self.members) + 1}"
-                app = MemberApp(self, self._client(name, Channel.GLOBAL, Channel.PAYLOAD), group)
+                app = MemberApp(
+                    self,
+                    self._client(name, Channel.GLOBAL, Channel.PAYLOAD),
+                    group,
+                    is_leased=not any(m.group == group for m in self.members),
+                )
                 self.members.append(app)
                 app.start()
         for i in range(self.shape.senders + self.shape.named):

@@ -9,7 +9,7 @@ from samcast.group.member import Deliver, Member
 from samcast.group.owner import Owner
 from samcast.group.sender import Sender
 from samcast.group.sequencer import Sequencer
-from samcast.group.storage import DropBatch, StoreBatch, StoreSnapshot
+from samcast.group.storage import DropBatch, DropCollected, StoreBatch, StoreSnapshot
 from samcast.machine.ports import Effect, Role, Store
 from samcast.sim.checkers import (
     Agreement,
@@ -35,7 +35,8 @@ from samcast.sim.disk import Device
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 from samcast.wire.batch import Batch, messages_of
-from samcast.wire.group import AnswerKind, CommitAck, Control, Promise, StartReply
+from samcast.wire.control import Control
+from samcast.wire.group import AnswerKind, CommitAck, Promise, StartReply
 from samcast.wire.order import CELL, Configuration, Epoch
 
 
@@ -67,6 +68,7 @@ class Judge:
         self.elections = 0
         self.elections_with_suffix = 0
         self.runs_committed = 0
+        self.payloads_collected = 0
         world.on_step = self.on_step
         world.on_vote = self.on_vote
         world.on_store = self.on_store
@@ -141,6 +143,7 @@ class Judge:
             self.runs_committed += 1
         self.transactions.on_decided(entry)
         self.names.on_committed(entry)
+        self.collection.on_committed(entry)
         facts.configuration = configuration_of(entry) or facts.configuration
 
     def _on_folded(self, process: Process, what: str, index: int, entry_hash: bytes) -> None:
@@ -207,6 +210,15 @@ class Judge:
                 held.append(digest)
         self.collection.on_dropped(process.name, effect.key, held)
 
+    def on_collected(self, process: Process, effect: DropCollected) -> None:
+        """A data server gave payloads up because the order says so."""
+        assert process.disk is not None
+        for key in effect.keys:
+            digest = self.facts.digest_of_run[key]
+            self.facts.payloads.get((key, digest), {}).pop(process.disk.uuid, None)
+            self.collection.on_collected(process.name, key)
+            self.payloads_collected += 1
+
     # clients
 
     def on_sent(self, process: Process, identity: Identity, body: bytes, group: int) -> None:
@@ -226,6 +238,8 @@ class Judge:
             self.transactions.on_position(process.name, effect.group, end)
         elif type(effect) is DropBatch:
             self.on_dropped(process, effect)
+        elif type(effect) is DropCollected:
+            self.on_collected(process, effect)
 
     def _on_delivered(self, process: Process, group: int, first: int, batch: Batch) -> None:
         who = process.name

@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-from samcast.group import core, data_server, entry, numbering, order_queries, rows, sequencer
+from samcast.group import (
+    core,
+    data_server,
+    entry,
+    numbering,
+    order_queries,
+    outcomes,
+    rows,
+    sequencer,
+)
 from samcast.group.owner import Owner
 from samcast.group.rows import Admission, GroupRows
 from samcast.group.sender import Outgoing, Sender
@@ -85,18 +94,18 @@ def batched_anew() -> None:
 
 def restart_only_asks() -> None:
     """A process that comes back asks how far it was, and goes on with counters of its own."""
-    before = Core._open_outcome
+    before = outcomes.open_outcome
 
     def open_outcome(
-        self: Any, nonce: int, request: OpenRequest, is_settled: bool
+        core: core.Core, nonce: int, request: OpenRequest, is_settled: bool
     ) -> Outcome | None:
-        rows_ = self.groups.get(request.scope)
+        rows_ = core.groups.get(request.scope)
         row = rows_.named.get(request.sender) if rows_ is not None and request.scope else None
         if row is not None and row.nonce != request.nonce and not request.after:
             return Outcome(nonce, OutcomeKind.OPENED, row.next)
-        return before(self, nonce, request, is_settled)
+        return before(core, nonce, request, is_settled)
 
-    replace(Core, "_open_outcome", open_outcome)
+    replace(outcomes, "open_outcome", open_outcome)
     on_outcome = Sender._on_outcome
 
     def outcome_heard(self: Any, outcome: Outcome, out: list[Effect]) -> None:
@@ -116,14 +125,14 @@ def restart_only_asks() -> None:
 
 def open_told_behind() -> None:
     """A server tells who goes on from an incarnation that it doesn't know that it can't."""
-    before = Core._open_outcome
+    before = outcomes.open_outcome
 
     def open_outcome(
-        self: Any, nonce: int, request: OpenRequest, is_settled: bool
+        core: core.Core, nonce: int, request: OpenRequest, is_settled: bool
     ) -> Outcome | None:
-        return before(self, nonce, request, is_settled or request.after > 0)
+        return before(core, nonce, request, is_settled or request.after > 0)
 
-    replace(Core, "_open_outcome", open_outcome)
+    replace(outcomes, "open_outcome", open_outcome)
 
 
 def open_not_committed() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from samcast.sim.chance import SeededChance
 from samcast.wire.batch import Batch
 from samcast.wire.codec import Message, decode, encode
+from samcast.wire.control import Control
 from samcast.wire.errors import WireError
-from samcast.wire.group import Control
 
 HELD_MAX = 400  # frames kept for a much later time
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from samcast.group.storage import DropBatch, Rotted, SendStored
+from samcast.group.storage import DropBatch, DropCollected, Rotted, SendStored
 from samcast.machine.ports import (
     Channel,
     Effect,
@@ -28,7 +28,8 @@ from samcast.sim.disk import Device, Disk
 from samcast.sim.network import Network
 from samcast.wire.batch import Batch
 from samcast.wire.codec import Message
-from samcast.wire.group import CommitAck, Control, Promise, Repair, StartReply
+from samcast.wire.control import Control
+from samcast.wire.group import CommitAck, Promise, Repair, StartReply
 
 US_PER_MS = 1000
 VOTES = (CommitAck, Promise, StartReply)  # what counts towards a quorum
@@ -254,6 +255,9 @@ class World:
         else:
             if kind is DropBatch and process.disk is not None:
                 process.disk.forget(effect.key)  # type: ignore[attr-defined]
+            elif kind is DropCollected and process.disk is not None:
+                for key in effect.keys:  # type: ignore[attr-defined]
+                    process.disk.forget(key)
             process.on_effect(process, role, effect)
 
     # messages

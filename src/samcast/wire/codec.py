@@ -4,9 +4,10 @@ import msgspec
 
 from samcast.limits import FRAME_BYTES_MAX
 from samcast.wire.batch import Batch, batch_parts, decode_batch
+from samcast.wire.control import Control
 from samcast.wire.errors import WireError
 from samcast.wire.frame import decode_frame, encode_frame, frame_parts
-from samcast.wire.group import AnyControl, Control, decode_control, encode_control
+from samcast.wire.group import AnyControl, decode_control, encode_control
 
 KIND_CONTROL = 1
 KIND_BATCH = 2

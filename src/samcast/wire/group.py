@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import msgspec
 
+from samcast.wire.control import Control
 from samcast.wire.order import (
     AnyEntry,
     Configuration,
@@ -20,6 +21,17 @@ from samcast.wire.order import (
     Record,
     SenderId,
     StageRef,
+)
+from samcast.wire.retention import (
+    BlockReply,
+    BlockRequest,
+    CheckpointReport,
+    Checkpoints,
+    CheckpointsRequest,
+    Collected,
+    Holdings,
+    KeepRequest,
+    LeaseRequest,
 )
 
 RunKey = tuple[Natural, SenderId, Natural, Natural]  # group, sender, incarnation, counter_first
@@ -56,10 +68,6 @@ class OutcomeKind(IntEnum):
     GROUP = 7  # value: its id
     DONE = 8
     REFUSED = 9  # a limit was reached, or the request makes no sense here
-
-
-class Control(Record, frozen=True, gc=False, array_like=True):
-    """What all control messages share."""
 
 
 class Reported(Record, frozen=True, gc=False, array_like=True):
@@ -288,6 +296,8 @@ AnyRequest = (
     | GroupRequest
     | GroupRemovalRequest
     | SenderRemovalRequest
+    | KeepRequest
+    | LeaseRequest
 )
 
 
@@ -470,6 +480,13 @@ AnyControl = (
     | Join
     | Moved
     | Follow
+    | Holdings
+    | Collected
+    | CheckpointReport
+    | CheckpointsRequest
+    | Checkpoints
+    | BlockRequest
+    | BlockReply
 )
 
 encode_control = msgspec.msgpack.Encoder().encode

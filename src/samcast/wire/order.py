@@ -14,16 +14,20 @@ from msgspec import Meta
 Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
+FoldName = Annotated[str, Meta(max_length=255)]  # "": none
+LeaseName = Annotated[str, Meta(min_length=1, max_length=255)]
 SenderId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Digest = Annotated[bytes, Meta(min_length=16, max_length=32)]
 Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Epoch = tuple[Natural, Natural, Natural]  # (round, sequencer's node, boot nonce); see `same_rank`
 EPOCH_NONE: Epoch = (0, 0, 0)
 HASH_NONE = bytes(32)  # chain hash of the empty log
+INCARNATION_MAX = 2**32 - 2  # a batch carries it in 32 bits, and there must be a next one
 CELL = 0  # scope of senders that belong to the cell and not to one group
 
 ROLE_COMMIT = 1
 ROLE_DATA = 2
+ROLE_CHECKPOINT = 4
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -46,6 +50,28 @@ class Configuration(Record, frozen=True, gc=False, array_like=True):
     k_commit: Natural
     e_commit: Natural
     k_data: Natural
+    k_checkpoint: Natural = 0  # 0: no checkpoint is ever advertised
+
+
+class Keep(Record, frozen=True, gc=False, array_like=True):
+    """How long a group's messages stay. Each bound is 0 for none; with none of them and without a
+    fold they stay for ever. What a fold has not taken up yet stays whatever the bounds say."""
+
+    count: Natural = 0  # newest messages
+    size: Natural = 0  # bytes of the newest
+    age_ms: Natural = 0
+    fold: FoldName = ""  # by name, of installed code
+    fold_version: Natural = 0
+    interval: Natural = 0  # messages between two checkpoints
+
+
+class Checkpoint(Record, frozen=True, gc=False, array_like=True):
+    """The state that a fold has come to at a number."""
+
+    number: Positive
+    rows: Natural
+    size: Natural  # bytes of its content
+    hash: Hash  # of its content, whatever file or engine holds it
 
 
 class StageRef(Record, frozen=True, gc=False, array_like=True):
@@ -151,6 +177,46 @@ class TruncateEntry(Entry, frozen=True, gc=False, array_like=True, tag=10):
     hash: Hash
 
 
+class CheckpointEntry(Entry, frozen=True, gc=False, array_like=True, tag=11):
+    """Enough checkpoint servers hold this very state: others may build on it."""
+
+    group: Natural
+    checkpoint: Checkpoint
+
+
+class CollectEntry(Entry, frozen=True, gc=False, array_like=True, tag=12):
+    """The messages of a group up to a number may go."""
+
+    group: Natural
+    number: Natural
+
+
+class KeepEntry(Entry, frozen=True, gc=False, array_like=True, tag=13):
+    """How long a group's messages stay from here on."""
+
+    group: Natural
+    keep: Keep
+
+
+class LeaseEntry(Entry, frozen=True, gc=False, array_like=True, tag=14):
+    """Somebody has a use for all messages above `number`; they stay until it says otherwise, or
+    falls silent for `ttl_ms`. No `ttl_ms`: the lease is given back."""
+
+    group: Natural
+    name: LeaseName
+    number: Natural
+    ttl_ms: Natural
+    nonce: Natural
+
+
+class LeaseLapsedEntry(Entry, frozen=True, gc=False, array_like=True, tag=15):
+    """A lease has not been renewed in time, as last given with `nonce`."""
+
+    group: Natural
+    name: LeaseName
+    nonce: Natural
+
+
 AnyEntry = (
     RunEntry
     | EpochEntry
@@ -162,6 +228,11 @@ AnyEntry = (
     | SenderRemovedEntry
     | ConfigEntry
     | TruncateEntry
+    | CheckpointEntry
+    | CollectEntry
+    | KeepEntry
+    | LeaseEntry
+    | LeaseLapsedEntry
 )
 
 encode_entry = msgspec.msgpack.Encoder().encode

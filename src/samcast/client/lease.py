@@ -1,0 +1,71 @@
+"""A lease: messages that somebody still needs stay, however the group is bounded."""
+
+import secrets
+from types import TracebackType
+
+from samcast.client.engine import Engine
+from samcast.errors import CollectedError, ConfigError
+from samcast.wire.group import OutcomeKind
+from samcast.wire.retention import LeaseRequest
+
+LEASE_S = 86_400.0
+WAIT_S = 30.0
+BOUND_MAX = 2**62
+
+
+def bound(value: float | None, what: str, times: int = 1) -> int:
+    """A bound that a user gives, as the order knows it; None is 0, for none."""
+    if value is None:
+        return 0
+    if not isinstance(value, int | float) or not 1 <= value * times <= BOUND_MAX:
+        raise ConfigError(f"{what} is {value!r}; it must be a positive number, or be left out")
+    return int(value * times)
+
+
+class Lease:
+    """Held under a name; a context manager that gives it back at its end."""
+
+    def __init__(self, engine: Engine, group: int, name: str, number: int, ttl_ms: int) -> None:
+        self._engine = engine
+        self._group = group
+        self.name = name
+        self.number = number
+        self._ttl_ms = ttl_ms
+        self._order(number, ttl_ms)
+
+    def _order(self, number: int, ttl_ms: int) -> None:
+        nonce = 1 + secrets.randbelow(2**62)
+        request = LeaseRequest(self._group, self.name, number, ttl_ms, nonce)
+        outcome = self._engine.call(self._engine.propose(request), WAIT_S)
+        if outcome.kind is not OutcomeKind.DONE:
+            raise CollectedError(
+                f"no lease {self.name!r} from {number} on: messages up to {outcome.value} are gone,"
+                " or the group has too many leases"
+            )
+        self.number = number
+
+    def advance(self, number: int) -> None:
+        """All up to a number is done with; this also renews the lease."""
+        if number < self.number:
+            raise ConfigError(f"lease {self.name!r} is at {self.number}; {number} is before that")
+        self._order(number, self._ttl_ms)
+
+    def renew(self) -> None:
+        """Still there."""
+        self._order(self.number, self._ttl_ms)
+
+    def release(self) -> None:
+        """No longer needed."""
+        self._order(self.number, 0)
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.release()

@@ -1,0 +1,117 @@
+"""What becomes of proposals: answers from the core state, and only where that is certain."""
+
+from typing import TYPE_CHECKING
+
+from samcast.wire.group import (
+    AbortRequest,
+    AnyRequest,
+    DecisionRequest,
+    GroupRemovalRequest,
+    GroupRequest,
+    OpenRequest,
+    Outcome,
+    OutcomeKind,
+    SenderRemovalRequest,
+)
+from samcast.wire.order import CELL, INCARNATION_MAX, is_named
+from samcast.wire.retention import KeepRequest, LeaseRequest
+
+if TYPE_CHECKING:
+    from samcast.group.core import Core
+
+
+def outcome_of(core: "Core", nonce: int, request: AnyRequest, is_settled: bool) -> Outcome | None:
+    """What became of a proposal; None: it may still take effect.
+
+    `is_settled`: its own entry was folded just now.
+    """
+    if type(request) is OpenRequest:
+        return open_outcome(core, nonce, request, is_settled)
+    if type(request) is DecisionRequest:
+        if not core.is_sound_decision(request.parts):
+            return Outcome(nonce, OutcomeKind.REFUSED)
+        return _tx_outcome(core, nonce, request)
+    if type(request) is AbortRequest:
+        outcome = _tx_outcome(core, nonce, request)
+        is_done = outcome is not None and outcome.kind is OutcomeKind.ABORTED
+        return Outcome(nonce, OutcomeKind.DONE) if is_done else outcome
+    if type(request) is GroupRequest:
+        group = core.group_ids.get(request.name)
+        return None if group is None else Outcome(nonce, OutcomeKind.GROUP, group)
+    if type(request) is KeepRequest or type(request) is LeaseRequest:
+        return _retention_outcome(core, nonce, request)
+    if type(request) is GroupRemovalRequest:
+        if request.group == CELL:
+            return Outcome(nonce, OutcomeKind.REFUSED)
+        rows = core.groups.get(request.group)
+        is_done = rows.is_removed if rows else request.group < core.group_next
+    else:
+        assert type(request) is SenderRemovalRequest
+        rows = core.groups.get(request.scope)
+        is_done = rows is not None and request.sender in rows.tombstones
+    return Outcome(nonce, OutcomeKind.DONE) if is_done or is_settled else None
+
+
+def _retention_outcome(
+    core: "Core", nonce: int, request: KeepRequest | LeaseRequest
+) -> Outcome | None:
+    retained = core.retained_of(request.group)
+    if retained is None:
+        is_gone = request.group < core.group_next
+        return Outcome(nonce, OutcomeKind.REFUSED) if is_gone else None
+    if type(request) is KeepRequest:
+        return Outcome(nonce, OutcomeKind.DONE) if retained.keep == request.keep else None
+    assert type(request) is LeaseRequest
+    if not retained.can_lease(request.name, request.number, request.ttl_ms):
+        return Outcome(nonce, OutcomeKind.REFUSED, retained.collected)
+    lease = retained.leases.get(request.name)
+    wanted = (request.number, request.ttl_ms, request.nonce) if request.ttl_ms else None
+    return Outcome(nonce, OutcomeKind.DONE) if lease == wanted else None
+
+
+def open_outcome(
+    core: "Core", nonce: int, request: OpenRequest, is_settled: bool
+) -> Outcome | None:
+    rows = core.groups.get(request.scope)
+    if rows is None or rows.is_removed:
+        is_gone = request.scope < core.group_next
+        return Outcome(nonce, OutcomeKind.REFUSED) if is_gone else None
+    if not is_named(request.sender) or not 1 <= request.incarnation <= INCARNATION_MAX:
+        return Outcome(nonce, OutcomeKind.REFUSED)
+    row = rows.named.get(request.sender)
+    if row is None and (request.sender in rows.tombstones or request.birth < rows.memory_floor):
+        return Outcome(nonce, OutcomeKind.REMOVED)
+    if row and row.nonce == request.nonce and row.incarnation == request.incarnation:
+        runs = tuple((c, *run) for c, run in row.runs.items())
+        return Outcome(nonce, OutcomeKind.OPENED, row.next, runs, (), rows.head)
+    # Who goes on from an incarnation that isn't here yet has seen more of the log than this
+    # prefix, unless this one is beyond all that it had seen.
+    is_ahead = request.after > (row.incarnation if row else 0) and rows.head <= request.birth
+    if not is_settled and (is_ahead or (row is None and not request.after)):
+        return None
+    if row is None:
+        is_refused = not request.after  # there were too many names when its turn came
+        return Outcome(nonce, OutcomeKind.REFUSED if is_refused else OutcomeKind.REMOVED)
+    if core.can_open(request):
+        return None
+    return Outcome(nonce, OutcomeKind.FENCED, row.incarnation)
+
+
+def _tx_outcome(
+    core: "Core", nonce: int, request: DecisionRequest | AbortRequest
+) -> Outcome | None:
+    cell = core.groups[CELL]
+    row = cell.named.get(request.owner)
+    if row is None:
+        is_removed = request.owner in cell.tombstones or not is_named(request.owner)
+        return Outcome(nonce, OutcomeKind.REMOVED) if is_removed else None
+    if request.incarnation < row.incarnation:
+        return Outcome(nonce, OutcomeKind.FENCED, row.incarnation)
+    if request.incarnation > row.incarnation:
+        return None
+    if request.tx < row.next:
+        spans = row.decided.get(request.tx)
+        if spans is None:
+            return Outcome(nonce, OutcomeKind.CONFIRMED)
+        return Outcome(nonce, OutcomeKind.DECIDED, 0, (), spans)
+    return Outcome(nonce, OutcomeKind.ABORTED) if row.is_ended else None
