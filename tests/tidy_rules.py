@@ -31,14 +31,15 @@ FUNCTION_LINES_MAX = 60
 # A folder may import itself, the top-level modules, and what stands beside it here.
 ORDERING = {"wire", "machine", "group"}
 SERVICES = {"broker", "objects", "gateway"}  # these three never import each other
-BELOW_CLIENT = ORDERING | SERVICES | {"multicast", "runtime"}
+BELOW_CLIENT = ORDERING | SERVICES | {"checkpoint", "multicast", "runtime"}
 LAYERS: dict[str, set[str]] = {
     "wire": set(),
     "machine": {"wire"},
     "group": {"wire", "machine"},
     "multicast": {"wire", "machine"},
     **dict.fromkeys(SERVICES, ORDERING),
-    "runtime": ORDERING | SERVICES | {"multicast"},
+    "runtime": ORDERING | SERVICES | {"checkpoint", "multicast"},
+    "checkpoint": ORDERING,
     "client": BELOW_CLIENT,
     "pipeline": BELOW_CLIENT | {"client"},
     "console": BELOW_CLIENT | {"client"},

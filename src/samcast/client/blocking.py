@@ -11,9 +11,10 @@ import msgspec
 
 from samcast.client.engine import Engine, addresses_of, refused
 from samcast.client.inbox import Message, messages_from
+from samcast.client.joining import Progress, nobody_looks
 from samcast.client.lease import LEASE_S, Lease, bound
 from samcast.client.outbox import MESSAGE_BYTES_MAX, Outbox, Receipt
-from samcast.client.table import ReplicatedTable
+from samcast.client.table import CHECKPOINT_EVERY, ReplicatedTable
 from samcast.client.transaction import Transaction, Transactions
 from samcast.errors import ConfigError, NotConnectedError, RefusedError, WaitTimeoutError
 from samcast.runtime.local_cluster import LocalCluster
@@ -21,7 +22,7 @@ from samcast.wire.arrow import columns_from_arrow
 from samcast.wire.batch import Batch, columns_from_cells
 from samcast.wire.group import GroupRequest, OutcomeKind
 from samcast.wire.order import Keep
-from samcast.wire.retention import KeepRequest
+from samcast.wire.retention import Checkpoints, KeepRequest
 
 if TYPE_CHECKING:
     import pyarrow
@@ -144,14 +145,26 @@ class Client:
         with self._lock:
             return self._groups.setdefault(name, Group(self._engine, name, outcome.value))
 
-    def table(self, name: str, *, wait: bool = True) -> ReplicatedTable:
+    def table(
+        self,
+        name: str,
+        *,
+        wait: bool = True,
+        progress: Progress = nobody_looks,
+        checkpoint_every: int = CHECKPOINT_EVERY,
+    ) -> ReplicatedTable:
         """A table that every process that opens it holds, all of them alike; made if it isn't
-        there. Waits until what it holds by now is here, unless you don't want that."""
+        there. Waits until what it holds by now is here, unless you don't want that; `progress` is
+        called with the rows that are here and with all of them. A table that is made gets a
+        checkpoint after so many changes, or later, as it grows."""
+        bound(checkpoint_every, "checkpoint_every")
         group = self.group(TABLES + check_name(name, "a table's name"))
         with self._lock:
             found = self._tables.get(name)
             if found is None:
-                found = self._tables[name] = ReplicatedTable(group, name)
+                found = self._tables[name] = ReplicatedTable(
+                    group, name, progress, checkpoint_every
+                )
         if wait:
             found.wait_for(group.head(), OPEN_TABLE_S)
         return found
@@ -331,7 +344,16 @@ class Group(Sending):
 
     def oldest(self) -> int:
         """The number of the oldest message that is still there."""
-        return self._engine.call(self._engine.checkpoints(self.id), OPEN_S).collected + 1
+        return self.checkpoints().collected + 1
+
+    def checkpoints(self) -> Checkpoints:
+        """What is advertised of this group's states, and from where on its messages are there."""
+        try:
+            return self._engine.call(self._engine.checkpoints(self.id), OPEN_S)
+        except TimeoutError:
+            raise WaitTimeoutError(
+                f"no node told within {OPEN_S:.0f} s what there is of {self.name!r}"
+            ) from None
 
     def keep(
         self, *, count: int | None = None, size: int | None = None, age: float | None = None
@@ -339,15 +361,15 @@ class Group(Sending):
         """From now on keep the newest messages only: so many, so many bytes, so many seconds old,
         whichever is least; with nothing said, all of them for ever."""
         bounds = Keep(bound(count, "count"), bound(size, "size"), bound(age, "age", 1000))
-        if self.kept().fold:
-            raise ConfigError(f"{self.name!r} is kept by its checkpoints; nothing else bounds it")
-        outcome = self._engine.call(self._engine.propose(KeepRequest(self.id, bounds)), OPEN_S)
+        now = self.checkpoints().keep
+        fold = (now.fold, now.fold_version, now.interval)
+        self.set_keep(Keep(bounds.count, bounds.size, bounds.age_ms, *fold))
+
+    def set_keep(self, keep: Keep) -> None:
+        """The same, and by which fold it has checkpoints."""
+        outcome = self._engine.call(self._engine.propose(KeepRequest(self.id, keep)), OPEN_S)
         if outcome.kind is not OutcomeKind.DONE:
             raise refused(f"group {self.name!r}", outcome)
-
-    def kept(self) -> Keep:
-        """How long this group's messages stay."""
-        return self._engine.call(self._engine.checkpoints(self.id), OPEN_S).keep
 
     def lease(self, name: str, number: int = 0, *, ttl: float = LEASE_S) -> "Lease":
         """Have all messages above a number stay until you `advance` or `release` the lease, or do

@@ -29,10 +29,11 @@ from samcast.group.member import Member
 from samcast.group.owner import Owner
 from samcast.group.sender import Reconnected, Sender
 from samcast.group.settings import GroupSettings
-from samcast.machine.ports import Channel, NodeId, Received
+from samcast.machine.ports import Channel, Event, NodeId, Received
 from samcast.wire.batch import Batch
 from samcast.wire.control import Control
 from samcast.wire.group import AnyRequest, Head, Outcome
+from samcast.wire.order import Configuration
 from samcast.wire.retention import Checkpoints
 from samcast.wire.session import StatusRequest, TraceRequest
 
@@ -308,6 +309,23 @@ class Engine:
         self._inboxes[at] = inbox
         inbox.restart()
         return at, inbox
+
+    @property
+    def configuration(self) -> Configuration:
+        """Who serves, as our node told us."""
+        return self._link.servers
+
+    async def add_role(self, role: Any, on_effect: Callable[[Any], None]) -> int:
+        """Run a role beside the others; where it stands."""
+        return self._link.add(role, on_effect)
+
+    async def remove_role(self, at: int) -> None:
+        """It is done."""
+        self._link.remove(at)
+
+    def post(self, at: int, event: Event) -> None:
+        """Tell a role something, from any thread."""
+        self.wake(lambda: self._link.host.post(at, event))
 
     async def close_reader(self, at: int) -> None:
         """A reader is done."""

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from samcast.client.inbox import messages_from
+from samcast.client.joining import Progress, fetch_table, nobody_looks
 from samcast.client.outbox import Receipt
-from samcast.errors import ClientError, ConfigError, WaitTimeoutError
+from samcast.errors import ClientError, CollectedError, ConfigError, WaitTimeoutError
 from samcast.group.table import Changed, Row, Table
+from samcast.wire.order import Keep
 from samcast.wire.table import KEY_BYTES_MAX, Change, Check, Delete, Put, encode_change
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 WAIT_S = 30.0
 VOID_MAX = 100_000  # numbers without effect that are remembered, for those who wait for theirs
 WATCHED_MAX = 100_000  # changes that a watcher may be behind
+CHECKPOINT_EVERY = 50_000  # changes, or later
 
 Text = bytes | str
 
@@ -30,9 +33,17 @@ Text = bytes | str
 class ReplicatedTable:
     """One table, as this process holds it. Threads may share it."""
 
-    def __init__(self, group: "Group", name: str) -> None:
+    def __init__(
+        self,
+        group: "Group",
+        name: str,
+        progress: Progress = nobody_looks,
+        checkpoint_every: int = CHECKPOINT_EVERY,
+    ) -> None:
         self.name = name
         self._group = group
+        self._progress = progress
+        self._checkpoint_every = checkpoint_every
         self._moved = threading.Condition()
         self._table = Table()
         self._void: OrderedDict[int, None] = OrderedDict()
@@ -72,15 +83,31 @@ class ReplicatedTable:
 
     def _follow(self) -> None:
         try:
-            for number_first, batch in self._group.read_batches(1):
+            self._begin()
+            for number_first, batch in self._group.read_batches(self._table.number + 1):
                 with self._moved:
                     for message in messages_from(number_first, batch):
-                        self._fold(message.number, message.body)
+                        if message.number > self._table.number:
+                            self._fold(message.number, message.body)
                     self._moved.notify_all()
         except ClientError as error:
             self._end(error)
         except Exception as error:  # noqa: BLE001 - told to whoever uses the table next
             self._end(ClientError(f"table {self.name!r} stopped following: {error!r}"))
+
+    def _begin(self) -> None:
+        """With the newest checkpoint, if there is one."""
+        there = self._group.checkpoints()
+        if not there.keep.fold:
+            self._group.set_keep(Keep(0, 0, 0, "table", 1, self._checkpoint_every))
+        if not there.checkpoints:
+            return
+        table = fetch_table(
+            self._group.engine, self._group.id, there.checkpoints[-1], self._progress
+        )
+        with self._moved:
+            self._table = table
+            self._moved.notify_all()
 
     def _end(self, problem: ClientError) -> None:
         with self._moved:
@@ -162,14 +189,38 @@ class ReplicatedTable:
             raise ConfigError(
                 f"table {self.name!r} has no message {number}; its newest is {newest}"
             )
-        table = Table()
-        for message in self._group.read(1, count=number):
+        return PastTable(self._table_at(number))
+
+    def _table_at(self, number: int) -> Table:
+        """From the newest checkpoint up to there, or from the first message."""
+        there = self._group.checkpoints()
+        before = [found for found in there.checkpoints if found.number <= number]
+        if before:
+            table = fetch_table(self._group.engine, self._group.id, before[-1])
+        elif there.collected:
+            oldest = there.checkpoints[0].number if there.checkpoints else there.collected + 1
+            raise CollectedError(
+                f"what table {self.name!r} was at {number} is gone; the oldest state is {oldest}"
+            )
+        else:
+            table = Table()
+        for message in self._group.read(table.number + 1, count=number - table.number):
             table.apply(message.number, message.body)
-        return PastTable(table)
+        return table
 
     def watch(self, key: Text | None = None) -> "Watch":
         """Changes from now on, of one key or of all; a context manager and an iterator."""
         return Watch(self, None if key is None else _key(key))
+
+    def changes(self, after: int, key: Text | None = None) -> Iterator[Changed]:
+        """Changes after a number, of one key or of all, then as they come; for who was away. It
+        keeps a table of its own, to tell which messages took effect."""
+        wanted = None if key is None else _key(key)
+        table = self._table_at(after)
+        for message in self._group.read(table.number + 1):
+            for changed in table.apply(message.number, message.body) or ():
+                if wanted is None or changed.key == wanted:
+                    yield changed
 
     # writing
 

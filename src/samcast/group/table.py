@@ -6,7 +6,7 @@ agrees on each of them without a word.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from heapq import heappop, heappush
 
@@ -17,6 +17,7 @@ from samcast.wire.table import Change, Put, decode_change
 
 HASH_SPACE = 2**256
 HASH_BYTES = 32
+ROWS_PER_STEP = 4  # messages between two checkpoints, at least, for each row
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -46,6 +47,7 @@ class Table:
         self._unsorted: list[bytes] = []
         self._expiring: list[tuple[int, bytes]] = []  # a heap; some are put anew meanwhile
         self._hash = 0
+        self.size = 0  # bytes of keys and values
         self.malformed = 0
 
     def __len__(self) -> int:
@@ -90,6 +92,8 @@ class Table:
             self._unsorted.append(key)
         else:
             self._hash -= row_hash(key, before)
+            self.size -= len(key) + len(before.value)
+        self.size += len(key) + len(row.value)
         self._rows[key] = row
         self._hash = (self._hash + row_hash(key, row)) % HASH_SPACE
         if row.expires_ms:
@@ -100,6 +104,7 @@ class Table:
         if row is None:
             return False
         self._hash = (self._hash - row_hash(key, row)) % HASH_SPACE
+        self.size -= len(key) + len(row.value)
         return True
 
     def _expire(self, number: int) -> list[Changed]:
@@ -111,6 +116,23 @@ class Table:
                 self._remove(key)
                 gone.append(Changed(number, key, None))
         return gone
+
+    def put(self, number: int, key: bytes, value: bytes) -> None:
+        """Set a key without a change's conditions, for folds that have none."""
+        assert number > self.number, "numbers rise"
+        self.number = number
+        self._put(key, Row(value, number))
+
+    # checkpoints
+
+    def load(self, rows: Iterable[tuple[bytes, Row]]) -> None:
+        """Rows of a checkpoint, in the order of their keys, behind those that are here."""
+        for key, row in rows:
+            self._put(key, row)
+
+    def state_hash(self) -> bytes:
+        """Of all that decides what becomes of later messages: the rows, and the clock."""
+        return state_hash(self._hash, self.clock_ms)
 
     # looking through it
 
@@ -141,5 +163,23 @@ def row_hash(key: bytes, row: Row) -> int:
     digest.update(len(key).to_bytes(4, "little"))
     digest.update(key)
     digest.update(row.number.to_bytes(8, "little"))
+    digest.update(row.expires_ms.to_bytes(8, "little"))
     digest.update(row.value)
     return int.from_bytes(digest.digest(), "little")
+
+
+def state_hash(rows_hash: int, clock_ms: int) -> bytes:
+    """From the sum over all rows."""
+    clock = blake2b(clock_ms.to_bytes(8, "little"), digest_size=HASH_BYTES, person=b"samcast-clock")
+    total = (rows_hash + int.from_bytes(clock.digest(), "little")) % HASH_SPACE
+    return total.to_bytes(HASH_BYTES, "little")
+
+
+def is_due(number: int, rows: int, interval: int) -> bool:
+    """Whether a checkpoint is taken at a number: at multiples of the interval, of ever larger ones
+    as the state grows, so that writing it takes a small share of the time. Nothing but the state
+    at that number decides, so all servers choose alike."""
+    step = max(1, interval)
+    while step < ROWS_PER_STEP * rows:
+        step *= 2
+    return number % step == 0

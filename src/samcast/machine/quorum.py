@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from samcast.errors import ConfigError
-from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
+from samcast.wire.order import ROLE_CHECKPOINT, ROLE_COMMIT, ROLE_DATA, Configuration, Server
 
 
 def check_quorums(configuration: Configuration) -> None:
@@ -24,6 +24,12 @@ def check_quorums(configuration: Configuration) -> None:
         )
     if not 1 <= k_data <= n_data:
         raise ConfigError(f"k_data is {k_data} but there are {n_data} data servers")
+    n_checkpoint = sum(1 for s in configuration.servers if s.roles & ROLE_CHECKPOINT)
+    if not 0 <= configuration.k_checkpoint <= n_checkpoint:
+        raise ConfigError(
+            f"k_checkpoint is {configuration.k_checkpoint} but there are {n_checkpoint} checkpoint"
+            " servers"
+        )
 
 
 def is_sound(configuration: Configuration) -> bool:

@@ -16,14 +16,14 @@ from samcast.errors import ConfigError
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import Channel
 from samcast.machine.quorum import check_quorums
-from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Server
+from samcast.wire.order import ROLE_CHECKPOINT, ROLE_COMMIT, ROLE_DATA, Configuration, Server
 from samcast.wire.session import NODE_MAX
 
-ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA}
+ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA, "checkpoint": ROLE_CHECKPOINT}
 NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "metrics", "roles", "folder",
              "uuid"}  # fmt: skip
-TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "node", "settings", "insecure",
-            "multicast", "datagram_bytes", "parity_percent", "pace_mb_per_s",
+TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "k_checkpoint", "node", "settings",
+            "insecure", "multicast", "datagram_bytes", "parity_percent", "pace_mb_per_s",
             "multicast_apart"}  # fmt: skip
 MULTICAST_KEYS = ("datagram_bytes", "parity_percent", "pace_mb_per_s", "multicast_apart")
 LAST_GROUP = ipaddress.IPv4Address("239.255.255.255")
@@ -69,6 +69,7 @@ class ClusterPlan:
     k_data: int
     nodes: tuple[NodePlan, ...]
     settings: GroupSettings
+    k_checkpoint: int = 0  # 0: nobody keeps checkpoints
     is_insecure: bool = False
     multicast: str = ""  # group:port, where the network has multicast
     datagram_bytes: int = DATAGRAM_BYTES
@@ -96,7 +97,8 @@ class ClusterPlan:
     def configuration(self) -> Configuration:
         """The configuration that the cluster begins with."""
         servers = tuple(Server(n.id, n.uuid, n.role_bits) for n in self.nodes)
-        return Configuration(1, servers, self.k_commit, self.e_commit, self.k_data)
+        counts = (self.k_commit, self.e_commit, self.k_data, self.k_checkpoint)
+        return Configuration(1, servers, *counts)
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         """What all nodes must agree on, key by key."""
@@ -105,6 +107,7 @@ class ClusterPlan:
             "k_commit": str(self.k_commit),
             "e_commit": str(self.e_commit),
             "k_data": str(self.k_data),
+            "k_checkpoint": str(self.k_checkpoint),
         }
         if self.multicast:
             facts |= {"multicast": self.multicast, "datagram_bytes": str(self.datagram_bytes)}
@@ -140,6 +143,11 @@ def read_cluster_file(path: Path) -> ClusterPlan:
     return _Reader(path).read(content)
 
 
+def _usual_k_checkpoint(nodes: tuple[NodePlan, ...]) -> int:
+    """Two that have come to the same state, where there are two."""
+    return min(2, sum(1 for node in nodes if "checkpoint" in node.roles))
+
+
 class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -161,6 +169,13 @@ class _Reader:
             k_commit=self._number(content, "k_commit", "", 1, SERVERS_MAX),
             e_commit=self._number(content, "e_commit", "", 1, SERVERS_MAX),
             k_data=self._number(content, "k_data", "", 1, SERVERS_MAX),
+            k_checkpoint=self._number(
+                {"k_checkpoint": _usual_k_checkpoint(nodes), **content},
+                "k_checkpoint",
+                "",
+                0,
+                SERVERS_MAX,
+            ),
             nodes=nodes,
             settings=self._settings(content.get("settings", {})),
             is_insecure=self._bool(content, "insecure"),
@@ -212,7 +227,7 @@ class _Reader:
             raise self._error(where, table, "a table")
         self._no_others(table, NODE_KEYS, where + ".")
         name = self._text(table, "name", where)
-        roles = table.get("roles", ["commit", "data"])
+        roles = table.get("roles", list(ROLES))
         if not isinstance(roles, list) or not roles or any(role not in ROLES for role in roles):
             raise self._error(f"{where}.roles", roles, f"a list of {', '.join(ROLES)}")
         return NodePlan(
@@ -384,6 +399,10 @@ def write_cluster_file(plan: ClusterPlan) -> None:
         f"e_commit = {plan.e_commit}  # commit servers that elect a sequencer",
         f"k_data = {plan.k_data}  # disks that must hold a message before it gets a number",
     ]
+    if plan.k_checkpoint:
+        lines.append(
+            f"k_checkpoint = {plan.k_checkpoint}  # servers that must have come to the same state"
+        )
     if plan.is_insecure:
         lines.append("insecure = true")
     if plan.multicast:

@@ -74,13 +74,14 @@ class LocalCluster:
             k_commit=most,
             e_commit=nodes - most + 1 if nodes % 2 else most,
             k_data=min(2, nodes),
+            k_checkpoint=min(2, nodes),
             nodes=tuple(
                 NodePlan(
                     id=i,
                     name=f"n{i}",
                     host="127.0.0.1",
                     port=ports[i - 1],
-                    roles=("commit", "data"),
+                    roles=("commit", "data", "checkpoint"),
                     folder=self.folder / f"n{i}",
                     uuid=1 + secrets.randbelow(2**62),
                     socket=self._socket(f"n{i}.sock"),

@@ -29,6 +29,7 @@ from samcast.wire.group import (
     Propose,
 )
 from samcast.wire.order import Configuration
+from samcast.wire.retention import BlockRequest, CheckpointsRequest
 from samcast.wire.session import (
     CHANNEL_BASE,
     KIND_DATAGRAM,
@@ -63,8 +64,9 @@ SAID_MAX = 300  # characters of what a peer says, in our log
 # What a client may say to roles; anything else is not its business.
 CLIENT_TAGS = {
     kind.__struct_config__.tag
-    for kind in (Propose, HeadRequest, NumberRequest, PayloadRequest, Follow)
-}
+    for kind in (Propose, HeadRequest, NumberRequest, PayloadRequest, Follow, CheckpointsRequest,
+                 BlockRequest)
+}  # fmt: skip
 
 CHANNELS = {int(channel) for channel in Channel}
 

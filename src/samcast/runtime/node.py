@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from samcast.errors import DiskError
+from samcast.group.checkpoint_server import CheckpointServer
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.storage import (
@@ -37,6 +38,7 @@ from samcast.machine.ports import (
     Unreachable,
 )
 from samcast.runtime.chance import SystemChance
+from samcast.runtime.checkpointing import Checkpointing
 from samcast.runtime.cluster_file import ClusterPlan, host_and_port
 from samcast.runtime.data_store import DataStore
 from samcast.runtime.datagrams import datagrams_of
@@ -88,7 +90,8 @@ class Node:
         self._data: DataStore | None = None
         self._commit_server: CommitServer | None = None
         self._data_server: DataServer | None = None
-        self._data_at = -1
+        self._checkpointing: Checkpointing | None = None
+        self._data_at = self._checkpoint_at = -1
         self._lock = -1
         self._metrics: Metrics | None = None
         self._stopped = asyncio.Event()
@@ -125,6 +128,8 @@ class Node:
             for task in watching:
                 task.cancel()
             self._host.stop()
+            if self._checkpointing is not None:
+                await self._checkpointing.stop()
             if page is not None:
                 page.stop()
             await self._mesh.stop()
@@ -166,6 +171,15 @@ class Node:
             self._commit_server = self._telling.commit = CommitServer(
                 self._node.id, initial, settings, order, SystemChance()
             )
+        if "checkpoint" in self._node.roles:
+            self._checkpointing = Checkpointing(
+                CheckpointServer(self._node.id, disk.uuid, initial, settings),
+                self._folder / "checkpoints",
+                f"{self._node.host}:{self._node.port}",
+                lambda event: self._host.post(self._checkpoint_at, event),
+                self.send,
+                self._say,
+            )
         if "data" in self._node.roles:
             self._data_server = self._telling.data = DataServer(
                 self._node.id, initial, settings, data
@@ -201,6 +215,9 @@ class Node:
             self._data_at = len(roles)
             roles.append(self._data_server)
             channels += [Channel.DATA, Channel.PAYLOAD]
+        if self._checkpointing is not None:
+            self._checkpoint_at = len(roles)
+            roles.append(self._checkpointing.role)
         self._order.start(
             loop, lambda token: self._host.post(0, Stored(token)), self._on_disk_failed
         )
@@ -255,7 +272,19 @@ class Node:
         while True:
             self._check_room()
             self._see_who_leads()
+            if self._checkpointing is not None:
+                await self._checkpointing.watch(self._has_folds())
             await asyncio.sleep(LOOK_S)
+
+    def _has_folds(self) -> bool:
+        """Whether some group is to have checkpoints."""
+        if self._commit_server is not None:
+            core = self._commit_server.core
+        elif self._data_server is not None:
+            core = self._data_server.follower.core
+        else:
+            return True  # Who does nothing else can't tell, and is there for just that.
+        return any(retained.keep.fold for retained in core.retained.values())
 
     def _see_who_leads(self) -> None:
         election = self._commit_server.election if self._commit_server is not None else None
@@ -309,6 +338,8 @@ class Node:
         elif type(effect) is DropCollected:
             assert self._data is not None
             self._data.forget(effect.keys)
+        elif self._checkpointing is not None:
+            self._checkpointing.apply(effect)
 
     def _send_stored(self, at: int, effect: SendStored) -> None:
         assert self._data is not None

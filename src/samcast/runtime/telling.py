@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from samcast.group.commit_server import CommitServer
+from samcast.group.core import Core
 from samcast.group.data_server import DataServer
+from samcast.group.retained import Retained
 from samcast.group.storage import BatchKey
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.host import Host
@@ -105,10 +107,24 @@ def _of_commit(commit: CommitServer) -> dict[str, Any]:
         "index": commit.core.index,
         "state": _state_of(commit),
         "groups": [
-            {"name": rows.name, "id": group, "head": rows.head}
+            {"name": rows.name, "id": group, "head": rows.head, **_kept(commit.core, group)}
             for group, rows in commit.core.groups.items()
             if group and not rows.is_removed
         ],
+    }
+
+
+def _kept(core: Core, group: int) -> dict[str, Any]:
+    """What stays of a group."""
+    retained = core.retained_of(group) or Retained()
+    return {
+        "oldest": retained.collected + 1,
+        "keep": msgspec.structs.asdict(retained.keep),
+        "checkpoints": [
+            {"number": c.number, "rows": c.rows, "bytes": c.size, "hash": c.hash.hex()}
+            for c in retained.checkpoints
+        ],
+        "leases": {name: lease[0] for name, lease in retained.leases.items()},
     }
 
 

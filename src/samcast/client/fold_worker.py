@@ -1,0 +1,167 @@
+"""The fold of a checkpoint server, as a process beside its node:
+
+    python -m samcast.client.fold_worker ADDRESS FOLDER
+
+It follows every group that has a fold as any member does, writes a checkpoint at the numbers at
+which all servers do, and says so in lines of JSON on its standard output. It ends with its
+standard input, so it never outlives its node.
+"""
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from samcast.checkpoint.blocks import (
+    BlockList,
+    load_checkpoint,
+    write_checkpoint,
+)
+from samcast.checkpoint.folds import Fold, fold_of
+from samcast.checkpoint.places import place_of
+from samcast.client.blocking import Client, connect
+from samcast.client.inbox import messages_from
+from samcast.client.joining import fetch_table
+from samcast.errors import ClientError, SamcastError
+from samcast.group.table import Table, is_due
+
+LOOK_S = 0.5
+AGAIN_S = 2.0
+NICE = 5  # nodes come first
+
+_says = threading.Lock()
+
+
+def say(group: int, **facts: Any) -> None:
+    """One line to the node."""
+    with _says:
+        print(json.dumps({"group": group, **facts}), flush=True)
+
+
+class Folding:
+    """One group."""
+
+    def __init__(self, client: Client, folder: Path, cluster: str, facts: dict[str, Any]) -> None:
+        self._client = client
+        self._folder = folder
+        self._cluster = cluster
+        self._id = int(facts["id"])
+        self._name = str(facts["name"])
+        self._interval = int(facts["keep"]["interval"])
+        self._fold: Fold = fold_of(facts["keep"]["fold"], int(facts["keep"]["fold_version"]))
+        self._table = Table()
+
+    def see(self, facts: dict[str, Any]) -> None:
+        """The settings may have changed."""
+        self._interval = int(facts["keep"]["interval"])
+
+    def run(self) -> None:
+        """For ever; what goes wrong is said, and tried again from what is on the disk."""
+        while True:
+            try:
+                self._begin()
+                self._follow()
+            except ClientError as error:
+                say(self._id, retried=str(error))
+            except Exception as error:  # noqa: BLE001 - a fold is anybody's code
+                say(self._id, failed=f"fold {self._fold.name!r} of {self._name!r}: {error!r}")
+                return
+            time.sleep(AGAIN_S)
+
+    def _begin(self) -> None:
+        """Our own newest state, or where the messages after it are gone, an advertised one."""
+        there = self._client.engine.call(self._client.engine.checkpoints(self._id))
+        self._table = Table()
+        for number in self._own():
+            place = place_of(self._folder, self._id, number)
+            try:
+                listed, table = load_checkpoint(place)
+            except SamcastError as error:
+                say(self._id, dropped=f"checkpoint {number}: {error}")
+                shutil.rmtree(place)
+                continue
+            rivals = [c for c in there.checkpoints if c.number == number]
+            if rivals and rivals[0] != listed.checkpoint():
+                say(self._id, dropped=f"checkpoint {number} is not the advertised one")
+                shutil.rmtree(place)
+                continue
+            self._report(listed)
+            if table.number > self._table.number:
+                self._table = table
+        if self._table.number < there.collected:
+            if not there.checkpoints:
+                raise ClientError(f"{self._name!r}: messages are gone, and no checkpoint is there")
+            self._table = fetch_table(self._client.engine, self._id, there.checkpoints[-1])
+            self._write()
+
+    def _own(self) -> list[int]:
+        folder = place_of(self._folder, self._id, 0).parent
+        return sorted(int(path.name) for path in folder.glob("[0-9]*"))
+
+    def _follow(self) -> None:
+        group = self._client.group(self._name, create=False)
+        fold, table = self._fold, self._table
+        for number_first, batch in group.read_batches(table.number + 1):
+            for message in messages_from(number_first, batch):
+                if message.number <= table.number:
+                    continue
+                fold.apply(table, message.number, message.key, message.body)
+                assert table.number == message.number, "a fold sets the table's number"
+                if is_due(table.number, len(table), self._interval):
+                    self._write()
+
+    def _write(self) -> None:
+        about = (self._cluster, self._name, self._fold.name, self._fold.version)
+        place = place_of(self._folder, self._id, self._table.number)
+        self._report(write_checkpoint(place, self._table, about))
+
+    def _report(self, listed: BlockList) -> None:
+        say(self._id, number=listed.number, rows=listed.rows, size=listed.size, hash=listed.hash)
+
+
+def main() -> None:
+    address, place = sys.argv[1:]
+    os.nice(NICE)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    folder = Path(place)
+    folder.mkdir(exist_ok=True)
+    running: dict[int, Folding] = {}
+    with connect(address) as client:
+        while True:
+            try:
+                _look(client, folder, running)
+            except ClientError as error:
+                say(0, retried=str(error))
+            time.sleep(LOOK_S)
+
+
+def _look(client: Client, folder: Path, running: dict[int, Folding]) -> None:
+    """Begin with groups that are new here."""
+    status: dict[str, Any] = client.status()
+    for facts in status.get("groups", []):
+        if not facts["keep"]["fold"]:
+            continue
+        if facts["id"] in running:
+            running[facts["id"]].see(facts)
+            continue
+        try:
+            folding = Folding(client, folder, str(status["cluster"]), facts)
+        except SamcastError as error:
+            say(facts["id"], failed=str(error))
+            continue
+        running[facts["id"]] = folding
+        threading.Thread(target=folding.run, name=f"fold {facts['name']}", daemon=True).start()
+
+
+def _end_with_input() -> None:
+    while sys.stdin.buffer.read(1):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Beginning with a checkpoint: its blocks are fetched from several servers at once, each is checked
+as it comes, and the whole against the hash that the order advertises."""
+
+import importlib.util
+import queue
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from samcast.errors import ClientError, DiskError, NotConnectedError
+from samcast.group.fetching import Fetched, Fetching, Refuse, Want
+from samcast.group.table import Table
+from samcast.machine.ports import Effect
+from samcast.machine.quorum import servers_with
+from samcast.wire.order import ROLE_CHECKPOINT, Checkpoint
+
+if TYPE_CHECKING:
+    from samcast.client.engine import Engine
+
+T = TypeVar("T")
+SILENCE_S = 30.0  # after which a fetch is given up
+REFUSED_MAX = 20  # blocks that were not what they should be
+
+Progress = Callable[[int, int], None]  # rows that are here, and all of them
+
+
+def nobody_looks(rows: int, of: int) -> None:
+    """The progress of a fetch that nobody watches."""
+
+
+def fetch_table(
+    engine: "Engine", group: int, checkpoint: Checkpoint, progress: Progress = nobody_looks
+) -> Table:
+    """The state of a checkpoint."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ClientError("a checkpoint is read with pyarrow: pip install 'samcast[arrow]'")
+    servers = [s.node for s in servers_with(engine.configuration, ROLE_CHECKPOINT)]
+    if not servers:
+        raise ClientError("no node of this cluster serves checkpoints (roles in its file)")
+    fetch = _Fetch(engine, group, checkpoint, servers)
+    try:
+        return fetch.run(progress)
+    finally:
+        fetch.close()
+
+
+class _Fetch:
+    """One checkpoint on its way here."""
+
+    def __init__(
+        self, engine: "Engine", group: int, checkpoint: Checkpoint, servers: list[int]
+    ) -> None:
+        self._engine = engine
+        self._checkpoint = checkpoint
+        self._window = 3 * len(servers)  # blocks on their way, whoever is slower
+        self._found: queue.SimpleQueue[Fetched] = queue.SimpleQueue()
+        self._refused = 0
+        role = Fetching(group, checkpoint.number, servers)
+        self._at = engine.call(engine.add_role(role, self._on_effect))
+
+    def _on_effect(self, effect: Effect) -> None:
+        if isinstance(effect, Fetched):
+            self._found.put(effect)
+
+    def close(self) -> None:
+        """No more of it."""
+        if not self._engine.is_closed:
+            self._engine.call(self._engine.remove_role(self._at))
+
+    def run(self, progress: Progress) -> Table:
+        """Take the list, then all blocks, in whatever order they come."""
+        from samcast.checkpoint.blocks import read_block, read_list
+
+        _, listed = self._take(lambda fetched: read_list(fetched.data, self._checkpoint))
+        blocks = list(range(1, len(listed.blocks) + 1))
+        self._want(blocks[: self._window])
+        table = Table()
+        for taken in range(len(blocks)):
+            _, rows = self._take(
+                lambda fetched: read_block(fetched.data, listed.blocks[fetched.block - 1])
+            )
+            table.load(rows)
+            progress(len(table), listed.rows)
+            self._want(blocks[self._window + taken : self._window + taken + 1])
+        table.number, table.clock_ms = listed.number, listed.clock_ms
+        if table.state_hash() != self._checkpoint.hash:
+            raise ClientError(f"the blocks of checkpoint {table.number} don't add up to its hash")
+        return table
+
+    def _want(self, blocks: list[int]) -> None:
+        if blocks:
+            self._engine.post(self._at, Want(tuple(blocks)))
+
+    def _take(self, read: Callable[[Fetched], T]) -> tuple[Fetched, T]:
+        """The next one that is what it should be; others are asked for what isn't."""
+        while True:
+            try:
+                fetched = self._found.get(timeout=SILENCE_S)
+            except queue.Empty:
+                raise NotConnectedError(
+                    f"no checkpoint server gives checkpoint {self._checkpoint.number} (asked for"
+                    f" {SILENCE_S:.0f} s)"
+                ) from None
+            try:
+                return fetched, read(fetched)
+            except DiskError as error:
+                self._refused += 1
+                if self._refused > REFUSED_MAX:
+                    raise ClientError(f"no sound checkpoint could be had: {error}") from None
+                self._engine.post(self._at, Refuse(fetched.block, fetched.server))

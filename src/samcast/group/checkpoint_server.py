@@ -1,0 +1,150 @@
+"""The checkpoint server: reports the states that its fold has come to, and serves them (GRP-15 to
+17).
+
+The fold itself runs beside, in a process of its own; what it has written, read again and found
+sound comes in as `Written`. A state is reported until the order advertises it, or a later one.
+States older than the older advertised one go; one that differs from what is advertised is wrong,
+and goes, too.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from samcast.group.settings import GroupSettings
+from samcast.machine.ports import (
+    NEVER_MS,
+    Effect,
+    Event,
+    NodeId,
+    Received,
+    Send,
+    Ticked,
+    Warn,
+)
+from samcast.machine.quorum import servers_with
+from samcast.wire.group import Heartbeat
+from samcast.wire.order import EPOCH_NONE, ROLE_COMMIT, Checkpoint, Configuration, Epoch
+from samcast.wire.retention import (
+    BlockRequest,
+    CheckpointReport,
+    Checkpoints,
+    CheckpointsRequest,
+)
+
+Handler = Callable[[NodeId, Any, list[Effect]], None]
+
+
+class Written(Event, frozen=True, gc=False):
+    """A state is on our disk, whole, and was found sound when it was read again."""
+
+    group: int
+    checkpoint: Checkpoint
+
+
+class SendBlock(Effect, frozen=True, gc=False):
+    """Send a piece of a block, or that there is none."""
+
+    to: NodeId
+    request: BlockRequest
+
+
+class DropCheckpoint(Effect, frozen=True, gc=False):
+    """A state may go; if it is wrong, what the fold holds is wrong as well."""
+
+    group: int
+    number: int
+    is_wrong: bool
+
+
+class CheckpointServer:
+    """One checkpoint server of a cell."""
+
+    def __init__(
+        self, node: NodeId, uuid: int, configuration: Configuration, settings: GroupSettings
+    ) -> None:
+        self.node = node
+        self.uuid = uuid
+        self._configuration = configuration
+        self._repeat_ms = settings.retry_max_ms
+        self._now_ms = 0
+        self._due_ms = 0
+        self._turn = node
+        self._epoch: Epoch = EPOCH_NONE
+        self.held: dict[int, dict[int, Checkpoint]] = {}  # by group and number
+        self._advertised: dict[int, int] = {}  # by group: the newest
+        self._handlers: dict[type, Handler] = {
+            Heartbeat: self._on_heartbeat,
+            Checkpoints: self._on_checkpoints,
+            BlockRequest: self._on_block_request,
+        }
+
+    def step(self, events: Sequence[Event]) -> list[Effect]:
+        """Take everything that arrived in one turn."""
+        out: list[Effect] = []
+        for event in events:
+            if type(event) is Received:
+                handler = self._handlers.get(type(event.message))
+                if handler is not None:
+                    handler(event.sender, event.message, out)
+            elif type(event) is Written:
+                self.held.setdefault(event.group, {})[event.checkpoint.number] = event.checkpoint
+                self._due_ms = self._now_ms
+            elif type(event) is Ticked:
+                self._now_ms = event.now_ms
+        self._report(out)
+        return out
+
+    def due_ms(self) -> int:
+        """The next repeat."""
+        return self._due_ms if self._waiting() else NEVER_MS
+
+    def _waiting(self) -> list[tuple[int, Checkpoint]]:
+        """What is not advertised yet: the newest state of each group."""
+        newest = [(group, held[max(held)]) for group, held in self.held.items() if held]
+        return [(g, c) for g, c in newest if c.number > self._advertised.get(g, 0)]
+
+    def _report(self, out: list[Effect]) -> None:
+        if self._now_ms < self._due_ms:
+            return
+        self._due_ms = self._now_ms + self._repeat_ms
+        servers = servers_with(self._configuration, ROLE_COMMIT)
+        for group, checkpoint in self._waiting():
+            number = self._configuration.number
+            report = CheckpointReport(number, self._epoch, self.uuid, group, checkpoint)
+            if self._epoch[1]:
+                out.append(Send(self._epoch[1], report))
+            self._turn += 1
+            asked = servers[self._turn % len(servers)].node
+            out.append(Send(asked, CheckpointsRequest(group)))
+
+    def _on_heartbeat(self, sender: NodeId, beat: Heartbeat, out: list[Effect]) -> None:
+        if beat.epoch[1] == sender and beat.epoch > self._epoch:
+            self._epoch = beat.epoch
+            self._due_ms = self._now_ms
+
+    def _on_checkpoints(self, sender: NodeId, said: Checkpoints, out: list[Effect]) -> None:
+        """What the order advertises, from committed state."""
+        held = self.held.get(said.group)
+        if not held or not said.checkpoints:
+            return
+        newest = said.checkpoints[-1].number
+        self._advertised[said.group] = max(newest, self._advertised.get(said.group, 0))
+        for advertised in said.checkpoints:
+            own = held.get(advertised.number)
+            if own is not None and own != advertised:
+                out.append(
+                    Warn(
+                        "checkpoint-wrong",
+                        f"group {said.group} at {own.number}: our state is not the advertised one",
+                    )
+                )
+                self._drop(said.group, own.number, True, out)
+        for number in [n for n in held if n < said.checkpoints[0].number]:
+            self._drop(said.group, number, False, out)
+
+    def _drop(self, group: int, number: int, is_wrong: bool, out: list[Effect]) -> None:
+        del self.held[group][number]
+        out.append(DropCheckpoint(group, number, is_wrong))
+
+    def _on_block_request(self, sender: NodeId, request: BlockRequest, out: list[Effect]) -> None:
+        out.append(SendBlock(sender, request))

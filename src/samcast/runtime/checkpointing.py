@@ -1,0 +1,90 @@
+"""The checkpoint server of a node: its role, the process that folds, and the files it serves."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from samcast.checkpoint.places import block_name, place_of
+from samcast.group.checkpoint_server import (
+    CheckpointServer,
+    DropCheckpoint,
+    SendBlock,
+    Written,
+)
+from samcast.machine.ports import Effect, Event
+from samcast.runtime.fold_process import FoldProcess, Said
+from samcast.wire.order import Checkpoint
+from samcast.wire.retention import BlockReply, BlockRequest
+
+PIECE_BYTES = 256 * 1024
+
+
+class Checkpointing:
+    """Of one node."""
+
+    def __init__(
+        self,
+        role: CheckpointServer,
+        folder: Path,
+        address: str,
+        post: Callable[[Event], None],
+        send: Callable[[int, BlockReply], None],
+        say: Callable[..., None],
+    ) -> None:
+        self.role = role
+        self._folder = folder
+        self._post = post
+        self._send = send
+        self._say = say
+        self._process = FoldProcess(address, folder, self._on_said, say)
+        self.problems: dict[int, str] = {}  # by group: why it has no checkpoint
+
+    async def watch(self, has_folds: bool) -> None:
+        """Called now and then."""
+        if has_folds:
+            await self._process.ensure()
+
+    async def stop(self) -> None:
+        """With the node."""
+        await self._process.stop()
+
+    def _on_said(self, said: Said) -> None:
+        if said.number:
+            self.problems.pop(said.group, None)
+            found = Checkpoint(said.number, said.rows, said.size, bytes.fromhex(said.hash))
+            self._post(Written(said.group, found))
+            return
+        what = said.failed or said.retried or said.dropped
+        if self.problems.get(said.group) != what:
+            self.problems[said.group] = what
+            code = "fold-failed" if said.failed else "fold"
+            self._say(code, f"checkpoints of group {said.group}: {what}", group=said.group)
+
+    def apply(self, effect: Effect) -> None:
+        """What the role asks for."""
+        if type(effect) is SendBlock:
+            self._send(effect.to, self._piece(effect.request))
+        elif type(effect) is DropCheckpoint:
+            shutil.rmtree(place_of(self._folder, effect.group, effect.number), ignore_errors=True)
+            if effect.is_wrong:
+                self._say(
+                    "checkpoint-wrong",
+                    f"group {effect.group}: the state that we came to at {effect.number} is not the"
+                    " advertised one; it is dropped, and fetched from others",
+                    group=effect.group,
+                )
+                self._process.kill()
+
+    def _piece(self, request: BlockRequest) -> BlockReply:
+        here = (request.group, request.number, request.block, request.offset)
+        held = self.role.held.get(request.group, {})
+        path = place_of(self._folder, request.group, request.number) / block_name(request.block)
+        if request.number not in held:
+            return BlockReply(*here, 0, b"")
+        try:
+            with path.open("rb") as file:
+                total = file.seek(0, 2)
+                file.seek(min(request.offset, total))
+                return BlockReply(*here, total, file.read(PIECE_BYTES))
+        except OSError:  # It went just now, or can't be read: others have it.
+            return BlockReply(*here, 0, b"")
