@@ -113,3 +113,45 @@ def test_runs_are_found_by_number(steps: list[tuple[str, int, BatchKey]]) -> Non
         if at >= 0:
             assert packed.key_at(at) == plain[firsts[at]]
             assert packed.counts[at] == plain[firsts[at]][3]
+
+
+@given(st.lists(st.tuples(KEYS, st.integers(0, 2**40)), max_size=40), st.data())
+def test_dropping_many_is_dropping_each(
+    puts: list[tuple[BatchKey, int]], data: st.DataObject
+) -> None:
+    packed = RunMap("QD")
+    plain: dict[BatchKey, int] = {}
+    for key, value in puts:
+        packed.put(key, value, key[1])
+        plain[key] = value
+    gone = data.draw(st.lists(KEYS, unique=True, max_size=20))
+    expected = sorted(plain.pop(key) for key in gone if key in plain)
+    assert sorted(packed.drop(gone)) == expected
+    assert len(packed) == len(plain)
+    assert {key: packed.get(key)[0] for key in packed.keys()} == plain  # type: ignore[index]  # noqa: SIM118
+    assert sorted(packed.column(0)) == sorted(plain.values())
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=30), st.integers(0, 100))
+def test_a_cut_takes_whole_runs_from_the_front(counts: list[int], number: int) -> None:
+    runs = ByNumber(1)
+    at, ends = 1, []
+    for place, count in enumerate(counts):
+        runs.put(at, count, (1, bytes([place]) * 16, 1, 1, 0))
+        at += count
+        ends.append(at - 1)
+    gone = [place for place, end in enumerate(ends) if end <= number]
+    assert [key[1][0] for key in runs.cut(number)] == gone
+    for place in range(len(gone), len(counts)):
+        assert runs.key_at(place - len(gone))[1][0] == place
+
+
+def test_a_cut_forgets_senders_that_are_gone() -> None:
+    runs = ByNumber(1)
+    for number in range(1, 5001):
+        runs.put(number, 1, (1, number.to_bytes(16, "big"), 1, 1, 0))
+    runs.cut(4990)
+    assert len(runs._senders) == len(runs._index) == 10
+    assert runs.key_at(0)[1] == (4991).to_bytes(16, "big")
+    runs.put(5001, 1, (1, bytes(16), 1, 1, 0))
+    assert runs.key_at(10)[1] == bytes(16)

@@ -80,7 +80,7 @@ class Kafka:
         self._make_topic()
 
     def _make_topic(self) -> None:
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic
 
         admin: Any = AdminClient({"bootstrap.servers": self._address})
@@ -91,6 +91,8 @@ class Kafka:
                 admin.create_topics([topic])[TOPIC].result(10)
                 return
             except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return  # An earlier try of ours has made it after all.
                 if time.monotonic() > limit:
                     raise SamcastError(f"Kafka is not ready: {error}") from error
                 time.sleep(0.5)

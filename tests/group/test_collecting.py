@@ -1,0 +1,152 @@
+"""Giving payloads up: a data server drops what the order names, says what is gone, and a member
+doesn't wait for it."""
+
+import pytest
+
+from samcast.group.data_server import DataServer
+from samcast.group.member import Deliver, Lost, Member
+from samcast.group.milestones import STEP_BYTES
+from samcast.group.settings import GroupSettings
+from samcast.group.storage import DropCollected, SendStored, StoreBatch
+from samcast.machine.ports import Effect, NodeId, Received, Ticked
+from samcast.wire.batch import Batch, encode_batch
+from samcast.wire.group import (
+    Commit,
+    Follow,
+    Head,
+    NumberReply,
+    PayloadRequest,
+    Repair,
+)
+from samcast.wire.order import (
+    HASH_NONE,
+    AnyEntry,
+    CollectEntry,
+    Epoch,
+    EpochEntry,
+    GroupEntry,
+    Keep,
+    KeepEntry,
+)
+from samcast.wire.retention import Collected, Holdings
+from tests.group.build import (
+    CLIENT,
+    CONFIGURATION,
+    GROUP,
+    SETTINGS,
+    batch,
+    data_server,
+    key_of,
+    only,
+    run_entry,
+    sent,
+    settle,
+)
+
+EPOCH: Epoch = (1, 1, 5)
+OPENING: list[AnyEntry] = [EpochEntry(EPOCH), GroupEntry(GROUP, "orders", 10**6, 1000)]
+RUNS = [batch(1 + 10 * i, 10) for i in range(4)]  # numbers 1 to 40
+
+
+def commit(server: DataServer, *entries: AnyEntry) -> Received:
+    first = server.follower.core.index + 1
+    last = first + len(entries) - 1
+    return Received(EPOCH[1], Commit(1, EPOCH, first, entries, last, HASH_NONE))
+
+
+def numbered(runs: list[Batch]) -> list[AnyEntry]:
+    return [run_entry(of, of.counter_first) for of in runs]
+
+
+def holding(*runs: Batch, node: NodeId = 1, settings: GroupSettings = SETTINGS) -> DataServer:
+    """It has these payloads; all four runs are committed."""
+    server = data_server(node, settings=settings)
+    settle(server, [commit(server, *OPENING)])
+    settle(server, [Received(CLIENT, of) for of in runs])
+    settle(server, [commit(server, *numbered(RUNS))])
+    return server
+
+
+@pytest.mark.req("GRP-20")
+def test_what_the_order_names_goes_and_a_batch_is_never_cut() -> None:
+    server = holding(*RUNS)
+    effects = server.step([commit(server, CollectEntry(GROUP, 25))])
+    assert only(DropCollected, effects) == [DropCollected(tuple(key_of(of) for of in RUNS[:2]))]
+    assert server.numbered.at(GROUP, 20) is None
+    assert server.numbered.at(GROUP, 21) == (key_of(RUNS[2]), 21, 10)
+    assert key_of(RUNS[0]) not in server.numbered
+
+
+@pytest.mark.req("GRP-20")
+def test_who_asks_for_it_hears_that_it_is_gone() -> None:
+    server = holding(*RUNS)
+    settle(server, [commit(server, CollectEntry(GROUP, 25))])
+    question = Received(CLIENT, PayloadRequest((), (), ((GROUP, 5, 30),)))
+    assert Collected(GROUP, 25) in sent(server.step([question]), CLIENT)
+    question = Received(CLIENT, Follow(GROUP, 1, 10))
+    assert Collected(GROUP, 25) in sent(server.step([question]), CLIENT)
+    question = Received(CLIENT, PayloadRequest((), (), ((GROUP, 26, 10),)))
+    effects = server.step([question])
+    assert Collected(GROUP, 25) not in sent(effects, CLIENT)
+    assert only(SendStored, effects)[0].batches[0] == (21, key_of(RUNS[2]))
+
+
+@pytest.mark.req("GRP-20", "GRP-27")
+def test_what_is_lacking_and_gone_is_not_asked_for_and_the_rest_of_a_batch_is() -> None:
+    server = holding(RUNS[3])
+    assert not server.numbered.is_whole
+    settle(server, [commit(server, CollectEntry(GROUP, 25))])
+    effects = server.step([Ticked(10_000)])
+    (question,) = [m for m in sent(effects) if isinstance(m, PayloadRequest)]
+    assert question.spans == ((GROUP, 26, 5),)
+    repair = Repair(((21, encode_batch(RUNS[2])),))
+    effects = server.step([Received(2, repair)])
+    assert [store.key for store in only(StoreBatch, effects)] == [key_of(RUNS[2])]
+    assert server.numbered.is_whole
+
+
+@pytest.mark.req("GRP-20")
+def test_a_payload_that_comes_late_and_is_gone_is_not_stored() -> None:
+    server = holding(*RUNS[1:])
+    settle(server, [commit(server, CollectEntry(GROUP, 25))])
+    assert only(StoreBatch, server.step([Received(CLIENT, RUNS[0])])) == []
+
+
+@pytest.mark.req("GRP-20")
+def test_the_sequencer_hears_what_is_beyond_the_bounds() -> None:
+    large = [batch(i, text="x" * STEP_BYTES) for i in range(1, 9)]
+    server = data_server(2)
+    keep = KeepEntry(GROUP, Keep(size=3 * STEP_BYTES))
+    settle(server, [commit(server, *OPENING, keep)])
+    settle(server, [Received(CLIENT, of) for of in large])
+    settle(server, [commit(server, *numbered(large))])
+    effects = server.step([Ticked(5000)])
+    (said,) = [m for m in sent(effects, 1) if isinstance(m, Holdings)]
+    assert said.numbers == ((GROUP, 5),)
+
+
+def delivered(effects: list[Effect]) -> list[int]:
+    return [number for deliver in only(Deliver, effects) for number, _ in deliver.runs]
+
+
+@pytest.mark.req("GRP-20")
+def test_a_member_does_not_wait_for_what_is_gone() -> None:
+    member = Member(CLIENT, CONFIGURATION, SETTINGS, GROUP)
+    member.step([Received(1, Head(GROUP, 40))])
+    effects = member.step([Received(1, Collected(GROUP, 25))])
+    assert only(Lost, effects) == [Lost(GROUP, 25)]
+    other = Member(CLIENT, CONFIGURATION, SETTINGS, GROUP, 26)
+    assert only(Lost, other.step([Received(1, Collected(GROUP, 25))])) == []
+
+
+@pytest.mark.req("GRP-20")
+def test_who_wants_the_oldest_begins_with_what_there_is() -> None:
+    member = Member(CLIENT, CONFIGURATION, SETTINGS, GROUP, 1, is_from_oldest=True)
+    entries = NumberReply(tuple(numbered(RUNS)), ())
+    member.step([Received(1, Head(GROUP, 40)), Received(1, entries)])
+    effects = member.step([Received(1, Collected(GROUP, 25))])
+    assert only(Lost, effects) == []
+    repair = Repair(tuple((of.counter_first, encode_batch(of)) for of in RUNS[2:]))
+    assert delivered(member.step([Received(1, repair)])) == [21, 31]
+    effects = member.step([Received(1, Collected(GROUP, 45))])  # it fell behind since
+    assert only(Lost, effects) == [Lost(GROUP, 45)]
