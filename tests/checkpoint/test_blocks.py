@@ -17,7 +17,7 @@ from samcast.checkpoint.blocks import (
 from samcast.checkpoint.folds import AppendFold, LatestFold, TableFold, fold_of
 from samcast.checkpoint.places import block_name, place_of
 from samcast.errors import ConfigError, DiskError
-from samcast.group.table import Table, is_due
+from samcast.group.table import Schedule, Table
 from samcast.wire.order import Checkpoint
 from samcast.wire.table import Change, Put, encode_change
 
@@ -74,7 +74,7 @@ def test_blocks_of_any_server_add_up_to_the_advertised_hash(tmp_path: Path) -> N
     for number in (3, 1, 2):
         block = (tmp_path / "1" / block_name(number)).read_bytes()
         put_together.load(read_block(block, listed.blocks[number - 1]))
-    put_together.clock_ms = listed.clock_ms
+    listed.complete(put_together)
     assert put_together.state_hash() == advertised.hash
 
 
@@ -108,7 +108,7 @@ def test_a_list_that_lies_is_refused(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "1", table(), ABOUT)
     path = tmp_path / "1" / block_name(0)
     said = json.loads(path.read_bytes())
-    lies = {"clock_ms": 5, "rows": 24, "hash": "00" * 32, "blocks": said["blocks"][:2]}
+    lies = {"clock_ms": 5, "writes": 1, "rows": 24, "hash": "00" * 32, "blocks": said["blocks"][:2]}
     for key, value in lies.items():
         with pytest.raises(DiskError, match="add up"):
             read_list(json.dumps({**said, key: value}).encode())
@@ -154,6 +154,31 @@ def test_latest_keeps_one_row_per_key_and_append_all() -> None:
 
 @pytest.mark.req("GRP-15")
 def test_checkpoints_get_rarer_as_the_state_grows() -> None:
-    assert [n for n in range(1, 101) if is_due(n, 1, 10)] == list(range(10, 101, 10))
-    assert [n for n in range(1, 201) if is_due(n, 20, 10)] == [80, 160]
-    assert not is_due(50, 10**9, 10)
+    def due(keys: int, first: int, last: int) -> list[int]:
+        made = Table()
+        schedule = Schedule(made)
+        found = []
+        for number in range(1, last + 1):
+            LatestFold().apply(made, number, b"k%d" % (number % keys), b"v")
+            if number == first - 1:
+                schedule = Schedule(made)  # as one that begins with the state of this number
+            if schedule.is_due(made, 10) and number >= first:
+                found.append(number)
+        return found
+
+    assert due(1, 1, 60) == [10, 20, 30, 40, 50, 60]
+    assert due(20, 1, 200) == [40, 80, 120, 160, 200]
+    assert due(20, 81, 200) == [120, 160, 200]  # whoever comes later chooses alike
+
+
+@pytest.mark.req("GRP-15")
+def test_a_batch_counts_by_its_writes() -> None:
+    made = Table()
+    schedule = Schedule(made)
+    many = tuple(Put(b"%d" % i, b"") for i in range(100))
+    found = []
+    for number in range(1, 21):
+        made.apply(number, encode_change(Change(many)))
+        if schedule.is_due(made, 2):
+            found.append(number)
+    assert found == [4, 6, 8, 12, 14, 16, 18]  # 256 writes or more between two

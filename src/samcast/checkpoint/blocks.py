@@ -54,8 +54,13 @@ class BlockList(msgspec.Struct, frozen=True):
     rows: int
     size: int
     clock_ms: int
+    writes: int
     hash: str
     blocks: list[Block]
+
+    def complete(self, table: Table) -> None:
+        """What isn't in the rows."""
+        table.number, table.clock_ms, table.writes = self.number, self.clock_ms, self.writes
 
     def checkpoint(self) -> Checkpoint:
         """As it is reported."""
@@ -68,7 +73,7 @@ def read_list(data: bytes, checkpoint: Checkpoint | None = None) -> BlockList:
     try:
         listed = msgspec.json.decode(data, type=BlockList)
         hashes = [int.from_bytes(bytes.fromhex(block.hash), "little") for block in listed.blocks]
-        found = state_hash(sum(hashes) % HASH_SPACE, listed.clock_ms)
+        found = state_hash(sum(hashes) % HASH_SPACE, listed.clock_ms, listed.writes)
     except (msgspec.DecodeError, ValueError, OverflowError) as error:
         raise DiskError(f"not a list of blocks: {error}") from None
     if found.hex() != listed.hash or sum(block.rows for block in listed.blocks) != listed.rows:
@@ -107,8 +112,8 @@ def write_checkpoint(place: Path, table: Table, about: About) -> BlockList:
         _write(beside / block_name(number), data)
         blocks.append(Block(len(rows), _hash_of(rows)))
     listed = BlockList(
-        *about, table.number, len(table), table.size, table.clock_ms, table.state_hash().hex(),
-        blocks,
+        *about, table.number, len(table), table.size, table.clock_ms, table.writes,
+        table.state_hash().hex(), blocks,
     )  # fmt: skip
     _write(beside / LIST, msgspec.json.format(msgspec.json.encode(listed), indent=1))
     _sync(beside)
@@ -146,7 +151,7 @@ def load_checkpoint(place: Path) -> tuple[BlockList, Table]:
     table = Table()
     for rows in _blocks_of(place, listed):
         table.load(rows)
-    table.number, table.clock_ms = listed.number, listed.clock_ms
+    listed.complete(table)
     return listed, table
 
 

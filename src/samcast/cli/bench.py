@@ -12,7 +12,16 @@ from samcast.bench.settings import Comparison
 from samcast.errors import SamcastError
 
 USUAL = ("send", "many", "one", "large", "failover", "restart")
-LONG = ("stalled", "stored", "groups", "start", "soak")  # only when asked for by name
+LONG = (
+    "stalled",
+    "stored",
+    "groups",
+    "start",
+    "soak",
+    "table",
+    "join",
+    "kept",
+)  # only when asked for by name
 GROWTH = ("stored", "groups", "start")
 
 
@@ -21,8 +30,8 @@ def run(
                                                      f" and alone: {', '.join(LONG)}")] = None,
     scale: Annotated[float, typer.Option(help="Do so much of the usual amount.")] = 1.0,
     folder: Annotated[Path | None, typer.Option("--dir", help="On which disk; a new one.")] = None,
-    against: Annotated[str, typer.Option(help="Compare with these, such as"
-                                         " rabbitmq,nats,redis,etcd,kafka,pysyncobj, in one run."
+    against: Annotated[str, typer.Option(help="Compare with these, in one run:"
+                                         " rabbitmq,nats,redis,corosync,etcd,kafka,pysyncobj."
                                          )] = "",
     rounds: Annotated[int, typer.Option(help="Rounds of a comparison.", min=1)] = 3,
     multicast: Annotated[str, typer.Option(help="With nodes that speak to this group:port; the"
@@ -37,11 +46,11 @@ def run(
         peers = Comparison(against.split(","), rounds, scale, multicast)
         _compare(peers, folder, svg, as_json=as_json)
         return
-    from samcast.bench import failures, growth, rates, starting
+    from samcast.bench import failures, growth, rates, starting, state
     from samcast.bench.measuring import Measuring
     from samcast.runtime.local_cluster import LocalCluster
 
-    found = {name: getattr(module, name) for module in (rates, failures, growth, starting)
+    found = {name: getattr(module, name) for module in (rates, failures, growth, starting, state)
              for name in (*USUAL, *LONG) if hasattr(module, name)}  # fmt: skip
     chosen = what or list(GROWTH if is_growth else USUAL)
     unknown = [name for name in chosen if name not in found]

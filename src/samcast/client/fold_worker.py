@@ -27,7 +27,7 @@ from samcast.client.blocking import Client, connect
 from samcast.client.inbox import messages_from
 from samcast.client.joining import fetch_table
 from samcast.errors import ClientError, SamcastError
-from samcast.group.table import Table, is_due
+from samcast.group.table import Schedule, Table
 
 LOOK_S = 0.5
 AGAIN_S = 2.0
@@ -105,13 +105,14 @@ class Folding:
     def _follow(self) -> None:
         group = self._client.group(self._name, create=False)
         fold, table = self._fold, self._table
+        schedule = Schedule(table)
         for number_first, batch in group.read_batches(table.number + 1):
             for message in messages_from(number_first, batch):
                 if message.number <= table.number:
                     continue
                 fold.apply(table, message.number, message.key, message.body)
                 assert table.number == message.number, "a fold sets the table's number"
-                if is_due(table.number, len(table), self._interval):
+                if schedule.is_due(table, self._interval):
                     self._write()
 
     def _write(self) -> None:

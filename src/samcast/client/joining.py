@@ -81,7 +81,7 @@ class _Fetch:
             table.load(rows)
             progress(len(table), listed.rows)
             self._want(blocks[self._window + taken : self._window + taken + 1])
-        table.number, table.clock_ms = listed.number, listed.clock_ms
+        listed.complete(table)
         if table.state_hash() != self._checkpoint.hash:
             raise ClientError(f"the blocks of checkpoint {table.number} don't add up to its hash")
         return table

@@ -17,7 +17,7 @@ from samcast.wire.table import Change, Put, decode_change
 
 HASH_SPACE = 2**256
 HASH_BYTES = 32
-ROWS_PER_STEP = 4  # messages between two checkpoints, at least, for each row
+WRITES_PER_ROW = 2  # between two checkpoints, at least
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +48,7 @@ class Table:
         self._expiring: list[tuple[int, bytes]] = []  # a heap; some are put anew meanwhile
         self._hash = 0
         self.size = 0  # bytes of keys and values
+        self.writes = 0  # folded in so far, whether they had an effect or not
         self.malformed = 0
 
     def __len__(self) -> int:
@@ -67,6 +68,7 @@ class Table:
             self.malformed += 1
             return None
         self.clock_ms = max(self.clock_ms, change.clock_ms)
+        self.writes += len(change.writes)
         expired = self._expire(number)
         if not self._holds(change):
             return expired or None
@@ -121,6 +123,7 @@ class Table:
         """Set a key without a change's conditions, for folds that have none."""
         assert number > self.number, "numbers rise"
         self.number = number
+        self.writes += 1
         self._put(key, Row(value, number))
 
     # checkpoints
@@ -131,8 +134,9 @@ class Table:
             self._put(key, row)
 
     def state_hash(self) -> bytes:
-        """Of all that decides what becomes of later messages: the rows, and the clock."""
-        return state_hash(self._hash, self.clock_ms)
+        """Of all that decides what becomes of later messages: the rows, the clock, and what the
+        next checkpoint is counted from."""
+        return state_hash(self._hash, self.clock_ms, self.writes)
 
     # looking through it
 
@@ -168,18 +172,28 @@ def row_hash(key: bytes, row: Row) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def state_hash(rows_hash: int, clock_ms: int) -> bytes:
-    """From the sum over all rows."""
-    clock = blake2b(clock_ms.to_bytes(8, "little"), digest_size=HASH_BYTES, person=b"samcast-clock")
-    total = (rows_hash + int.from_bytes(clock.digest(), "little")) % HASH_SPACE
+def state_hash(rows_hash: int, clock_ms: int, writes: int) -> bytes:
+    """From the sum over all rows, and the rest."""
+    rest = clock_ms.to_bytes(8, "little") + writes.to_bytes(8, "little")
+    digest = blake2b(rest, digest_size=HASH_BYTES, person=b"samcast-rest").digest()
+    total = (rows_hash + int.from_bytes(digest, "little")) % HASH_SPACE
     return total.to_bytes(HASH_BYTES, "little")
 
 
-def is_due(number: int, rows: int, interval: int) -> bool:
-    """Whether a checkpoint is taken at a number: at multiples of the interval, of ever larger ones
-    as the state grows, so that writing it takes a small share of the time. Nothing but the state
-    at that number decides, so all servers choose alike."""
-    step = max(1, interval)
-    while step < ROWS_PER_STEP * rows:
-        step *= 2
-    return number % step == 0
+class Schedule:
+    """When a checkpoint is taken: at a multiple of the interval, when enough has been written since
+    the one before to be worth it. Nothing but the state at these numbers decides, so all servers
+    choose alike, whenever they began."""
+
+    def __init__(self, table: Table) -> None:
+        self._before = table.writes
+
+    def is_due(self, table: Table, interval: int) -> bool:
+        """Asked after each message."""
+        if table.number % max(1, interval):
+            return False
+        step = max(1, interval)
+        while step < WRITES_PER_ROW * len(table):
+            step *= 2
+        before, self._before = self._before, table.writes
+        return table.writes // step > before // step

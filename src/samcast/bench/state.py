@@ -1,0 +1,195 @@
+"""State under load: tables, joining with a checkpoint, and a disk that stays as it is."""
+
+import statistics
+import threading
+import time
+from pathlib import Path
+
+from samcast.bench.measuring import BODY_BYTES, Measuring, Result
+from samcast.client.blocking import Client
+from samcast.client.table import ReplicatedTable
+from samcast.wire.order import Keep
+
+KEYS = 1_000_000
+VALUE_BYTES = 80
+WRITES = 5_000  # of one batch
+GB = 10**9
+LOOK_S = 5.0
+FULL_S = 1200.0
+PHASE_S = 20.0
+BURST = 200
+
+
+def _fill(table: ReplicatedTable, keys: int, rounds: int) -> float:
+    """All keys so many times; seconds."""
+    began = time.perf_counter()
+    for turn in range(rounds):
+        for first in range(0, keys, WRITES):
+            with table.batch() as writes:
+                for key in range(first, min(keys, first + WRITES)):
+                    writes.put(b"key-%016d" % key, b"%d" % turn * VALUE_BYTES)
+    return time.perf_counter() - began
+
+
+def table(m: Measuring) -> Result:
+    """Reads beside a dict's, writes in batches, in a loop, and one after the other."""
+    with m.client() as client:
+        made = client.table("bench")
+        keys = m.scaled(KEYS / 5)
+        batched_s = _fill(made, keys, 1)
+        began = time.perf_counter()
+        for i in range(keys):
+            made.put(b"key-%016d" % i, b"v" * VALUE_BYTES)
+        made.sync()
+        loop_s = time.perf_counter() - began
+        waits: list[float] = []
+        for i in range(m.scaled(1000)):
+            began = time.perf_counter()
+            made.put(b"key-%016d" % i, b"w").number()
+            waits.append((time.perf_counter() - began) * 1000)
+        plain = dict(made.items())
+        wanted = list(plain)
+        ratios = [_reads(made.get, wanted) / _reads(plain.get, wanted) for _ in range(5)]
+    return {"keys": keys, "puts_per_s_batched": round(keys / batched_s),
+            "puts_per_s_in_a_loop": round(keys / loop_s),
+            "put_p50_ms": round(statistics.median(waits), 2),
+            "a_read_takes_so_many_dict_reads": round(statistics.median(ratios), 1)}  # fmt: skip
+
+
+def _reads(get: object, keys: list[bytes]) -> float:
+    assert callable(get)
+    began = time.perf_counter()
+    for key in keys:
+        get(key)
+    return time.perf_counter() - began
+
+
+class _Paced:
+    """A sender that keeps a rate, and how long each burst took to be confirmed."""
+
+    def __init__(self, client: Client, group: str, per_s: float) -> None:
+        self._group = client.group(group)
+        self._pause_s = BURST / per_s
+        self.waits_ms: list[tuple[float, float]] = []
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        bodies = [b"x" * BODY_BYTES] * BURST
+        while not self._is_over:
+            began = time.monotonic()
+            receipt = self._group.send_many(bodies)
+            assert receipt is not None
+            threading.Thread(target=self._note, args=(began, receipt), daemon=True).start()
+            due = max(due + self._pause_s, time.monotonic() - 1)
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    def _note(self, began: float, receipt: object) -> None:
+        receipt.number()  # type: ignore[attr-defined]
+        now = time.monotonic()
+        self.waits_ms.append((now, (now - began) * 1000))
+
+    def stop(self) -> None:
+        """No more."""
+        self._is_over = True
+        self._thread.join()
+
+    def between(self, first: float, end: float) -> Result:
+        """What senders saw in a stretch of time."""
+        waits = sorted(wait for at, wait in self.waits_ms if first <= at < end)
+        return {"per_s": round(BURST * len(waits) / (end - first)),
+                "p50_ms": round(statistics.median(waits), 1),
+                "p99_ms": round(waits[int(len(waits) * 0.99)], 1)}  # fmt: skip
+
+
+def join(m: Measuring) -> Result:
+    """A process joins a large table while others send at half of the highest rate."""
+    keys = m.scaled(KEYS)
+    with m.client() as client:
+        group = client.group(m.name())
+        bodies = m.bodies(m.scaled(500_000))
+        began = time.perf_counter()
+        for at in range(0, len(bodies), BURST):
+            group.send_many(bodies[at : at + BURST])
+        group.flush()
+        most_per_s = len(bodies) / (time.perf_counter() - began)
+        made = client.table("large", checkpoint_every=max(1, keys // WRITES // 4))
+        _fill(made, keys, 3)
+        made.sync()
+        found = _await_checkpoint(client, keys)
+        load = _Paced(client, m.name(), most_per_s / 2)
+        time.sleep(PHASE_S)
+        before = load.between(time.monotonic() - PHASE_S + 2, time.monotonic())
+        rss = m.resident_mb()
+        seen: list[tuple[float, int]] = []
+        joined_at = time.monotonic()
+        with m.client() as newcomer:
+            joined = newcomer.table(
+                "large", progress=lambda here, _: seen.append((time.monotonic() - joined_at, here))
+            )
+            took = time.monotonic() - joined_at
+            during = load.between(joined_at, time.monotonic())
+            grown = m.resident_mb()
+            joined.wait_for(made.sync())
+            is_equal = joined.content_hash() == made.content_hash()
+        load.stop()
+    return {"keys": keys, "bytes": found, "seconds_to_current": round(took, 2), "equal": is_equal,
+            "steps_of_progress": len(seen), "most_per_s": round(most_per_s), "before": before,
+            "during": during, "resident_mb": rss, "resident_mb_during": grown}  # fmt: skip
+
+
+def _await_checkpoint(client: Client, rows: int) -> int:
+    """Until one with all rows is advertised; its bytes."""
+    group = client.group("table/large")
+    limit = time.monotonic() + 300
+    while time.monotonic() < limit:
+        there = group.checkpoints().checkpoints
+        if there and there[-1].rows == rows:
+            return there[-1].size
+        time.sleep(0.5)
+    raise TimeoutError(f"no checkpoint of {rows} rows is advertised")
+
+
+def kept(m: Measuring) -> Result:
+    """Full load for a long time into a group that keeps a GB: disk and memory, over time."""
+    seconds = FULL_S * m.scaled(1000) / 1000
+    series: list[Result] = []
+    with m.client() as client:
+        group = client.group(m.name())
+        group.set_keep(Keep(size=GB))
+        bodies = m.bodies(4096)
+        sent = 0
+        began = time.monotonic()
+        look_at = began
+        while time.monotonic() - began < seconds:
+            group.send_many(bodies)
+            sent += len(bodies)
+            if time.monotonic() >= look_at:
+                look_at += LOOK_S
+                series.append(_looked(m, time.monotonic() - began, sent))
+        group.flush()
+        oldest = group.oldest()
+    half = [row["disk_mb"] for row in series[len(series) // 2 :]]
+    memory = [row["memory_mb"] for row in series]
+    return {"seconds": round(seconds), "messages": sent, "per_s": round(sent / seconds),
+            "oldest": oldest, "disk_mb_second_half": [min(half), max(half)],
+            "memory_mb_at_quarters": [memory[len(memory) * i // 4 - (i == 4)] for i in range(5)],
+            "series": series}  # fmt: skip
+
+
+def _looked(m: Measuring, at_s: float, sent: int) -> Result:
+    disks = [_bytes_in(node.folder) for node in m.cluster.plan().nodes]
+    return {"s": round(at_s), "messages": sent, "disk_mb": round(max(disks) / 1e6),
+            "memory_mb": max(m.resident_mb().values())}  # fmt: skip
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue  # It was collected just now.
+    return total
