@@ -1,4 +1,4 @@
-"""`samcast group`: makes and lists groups."""
+"""`samcast group`: makes and lists groups, and says what stays of them."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,9 @@ import typer
 
 from samcast.cli.patience import patience
 from samcast.cli.where import CLUSTER, DIR, address_of
+from samcast.errors import ConfigError
 
-app = typer.Typer(help="Make and list groups.", no_args_is_help=True)
+app = typer.Typer(help="Make and list groups; say what stays of them.", no_args_is_help=True)
 
 
 @app.command("create")
@@ -38,3 +39,37 @@ def show(
         return
     for group in groups:
         typer.echo(f"{group['name']}\t{group['head']}")
+
+
+@app.command("keep")
+def keep(
+    name: str,
+    count: Annotated[int | None, typer.Option(help="The newest messages, so many.", min=1)] = None,
+    size: Annotated[int | None, typer.Option(help="The newest messages, bytes.", min=1)] = None,
+    age: Annotated[float | None, typer.Option(help="Seconds that they stay.", min=0.001)] = None,
+    forever: Annotated[bool, typer.Option("--forever", help="All of them.")] = False,
+    cluster: CLUSTER = None,
+    folder: DIR = Path(".samcast"),
+) -> None:
+    """Say how long a group's messages stay; with nothing said, show it."""
+    from samcast.client.blocking import connect
+
+    bounds = (count, size, age)
+    if forever and any(bound is not None for bound in bounds):
+        raise ConfigError("--forever and a bound contradict each other; give one of them")
+    with connect(address_of(cluster, folder)) as client, patience():
+        group = client.group(name, create=False)
+        if forever or any(bound is not None for bound in bounds):
+            group.keep(count=count, size=size, age=age)
+        there = group.checkpoints()
+        head = group.head()
+    kept = there.keep
+    said = [f"{kept.count} messages"] if kept.count else []
+    said += [f"{kept.size} bytes"] if kept.size else []
+    said += [f"{kept.age_ms / 1000:g} s"] if kept.age_ms else []
+    said += [f"what is not in two checkpoints ({kept.fold})"] if kept.fold else []
+    typer.echo(
+        f"{name} keeps {' or '.join(said) or 'all messages'}: {there.collected + 1} to {head}"
+    )
+    for found in there.checkpoints:
+        typer.echo(f"checkpoint at {found.number}: {found.rows} rows, {found.size} bytes")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from samcast import __version__
-from samcast.cli import bench, cluster, doctor, group, messages, node, sim, trace
+from samcast.cli import backup, bench, cluster, doctor, group, messages, node, sim, table, trace
 from samcast.errors import SamcastError
 
 EXIT_FAILED = 1
@@ -23,10 +23,13 @@ app.command("down")(cluster.down)
 app.command("send")(messages.send)
 app.command("read")(messages.read)
 app.add_typer(group.app, name="group")
+app.command("table")(table.run)
 app.command("trace")(trace.run)
 app.command("doctor")(doctor.run)
 app.command("node")(node.run)
 app.command("format")(node.make_disk)
+app.command("backup")(backup.make)
+app.command("restore")(backup.restore)
 app.command("bench")(bench.run)
 app.command("sim", context_settings=sim.CONTEXT, add_help_option=False)(sim.run)
 

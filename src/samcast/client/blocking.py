@@ -293,6 +293,10 @@ class Sending:
         first = self._outbox.put_columns(columns_from_cells(bodies), len(bodies))
         return first.of(len(bodies) - 1)
 
+    def send_batch(self, batch: Batch) -> Receipt:
+        """Send what a batch that was read holds, as it is; the receipt of its last message."""
+        return self._outbox.put_columns(batch.columns, batch.count).of(batch.count - 1)
+
     def send_arrow(self, rows: "pyarrow.RecordBatch") -> Receipt:
         """Send a record batch with a column `body`, and `key` and `headers` if it has them; the
         receipt of its last row."""

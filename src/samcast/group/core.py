@@ -36,6 +36,7 @@ from samcast.wire.order import (
     INCARNATION_MAX,
     AbortEntry,
     AnyEntry,
+    BeginEntry,
     CheckpointEntry,
     CollectEntry,
     ConfigEntry,
@@ -109,6 +110,7 @@ class Core:
             KeepEntry: self._fold_keep,
             LeaseEntry: self._fold_lease,
             LeaseLapsedEntry: self._fold_lease_lapsed,
+            BeginEntry: self._fold_begin,
         }
 
     def apply(self, entry: AnyEntry, entry_hash: bytes | None = None) -> bool:
@@ -330,6 +332,16 @@ class Core:
         if retained is None or lease is None or lease[2] != entry.nonce:
             return False  # It was renewed in the meantime.
         del retained.leases[entry.name]
+        return True
+
+    def _fold_begin(self, entry: BeginEntry) -> bool:
+        retained = self.retained_of(entry.group)
+        rows = self.groups.get(entry.group)
+        if retained is None or rows is None or rows.head:
+            return False
+        self.retained[entry.group] = retained
+        rows.head = retained.collected = entry.number
+        rows.raise_floors()
         return True
 
     def outcome(

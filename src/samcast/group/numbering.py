@@ -30,6 +30,7 @@ from samcast.wire.group import (
 from samcast.wire.order import (
     AbortEntry,
     AnyEntry,
+    BeginEntry,
     DecisionEntry,
     GroupEntry,
     GroupRemovedEntry,
@@ -40,7 +41,7 @@ from samcast.wire.order import (
     RunEntry,
     SenderRemovedEntry,
 )
-from samcast.wire.retention import KeepRequest, LeaseRequest
+from samcast.wire.retention import BeginRequest, KeepRequest, LeaseRequest
 
 if TYPE_CHECKING:
     from samcast.group.sequencer import Sequencer
@@ -301,6 +302,8 @@ class Numbering:
             return GroupRemovedEntry(request.group) if is_open_question else None
         if type(request) is KeepRequest:
             return KeepEntry(request.group, request.keep) if is_open_question else None
+        if type(request) is BeginRequest:
+            return BeginEntry(request.group, request.number) if is_open_question else None
         if type(request) is LeaseRequest:
             lease = LeaseEntry(*astuple(request))
             return lease if is_open_question and request.group in tail.groups else None

@@ -14,7 +14,7 @@ from samcast.wire.group import (
     SenderRemovalRequest,
 )
 from samcast.wire.order import CELL, INCARNATION_MAX, is_named
-from samcast.wire.retention import KeepRequest, LeaseRequest
+from samcast.wire.retention import BeginRequest, KeepRequest, LeaseRequest
 
 if TYPE_CHECKING:
     from samcast.group.core import Core
@@ -38,6 +38,8 @@ def outcome_of(core: "Core", nonce: int, request: AnyRequest, is_settled: bool) 
     if type(request) is GroupRequest:
         group = core.group_ids.get(request.name)
         return None if group is None else Outcome(nonce, OutcomeKind.GROUP, group)
+    if type(request) is BeginRequest:
+        return _begin_outcome(core, nonce, request, is_settled)
     if type(request) is KeepRequest or type(request) is LeaseRequest:
         return _retention_outcome(core, nonce, request)
     if type(request) is GroupRemovalRequest:
@@ -50,6 +52,17 @@ def outcome_of(core: "Core", nonce: int, request: AnyRequest, is_settled: bool) 
         rows = core.groups.get(request.scope)
         is_done = rows is not None and request.sender in rows.tombstones
     return Outcome(nonce, OutcomeKind.DONE) if is_done or is_settled else None
+
+
+def _begin_outcome(
+    core: "Core", nonce: int, request: BeginRequest, is_settled: bool
+) -> Outcome | None:
+    rows = core.groups.get(request.group)
+    if rows is None:
+        return None if request.group >= core.group_next else Outcome(nonce, OutcomeKind.REFUSED)
+    if rows.head == request.number and core.collected(request.group) == request.number:
+        return Outcome(nonce, OutcomeKind.DONE)
+    return Outcome(nonce, OutcomeKind.REFUSED, rows.head) if rows.head or is_settled else None
 
 
 def _retention_outcome(

@@ -23,6 +23,7 @@ from samcast.wire.order import (
     StageRef,
 )
 from samcast.wire.retention import (
+    BeginRequest,
     BlockReply,
     BlockRequest,
     CheckpointReport,
@@ -298,6 +299,7 @@ AnyRequest = (
     | SenderRemovalRequest
     | KeepRequest
     | LeaseRequest
+    | BeginRequest
 )
 
 

@@ -217,6 +217,13 @@ class LeaseLapsedEntry(Entry, frozen=True, gc=False, array_like=True, tag=15):
     nonce: Natural
 
 
+class BeginEntry(Entry, frozen=True, gc=False, array_like=True, tag=16):
+    """A group that nobody has sent to goes on from a number, as one that is restored does."""
+
+    group: Natural
+    number: Positive
+
+
 AnyEntry = (
     RunEntry
     | EpochEntry
@@ -233,6 +240,7 @@ AnyEntry = (
     | KeepEntry
     | LeaseEntry
     | LeaseLapsedEntry
+    | BeginEntry
 )
 
 encode_entry = msgspec.msgpack.Encoder().encode

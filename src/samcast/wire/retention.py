@@ -4,7 +4,15 @@ Tags go on from those of `wire.group`.
 """
 
 from samcast.wire.control import Control
-from samcast.wire.order import Checkpoint, Epoch, Keep, LeaseName, Natural, Record
+from samcast.wire.order import (
+    Checkpoint,
+    Epoch,
+    Keep,
+    LeaseName,
+    Natural,
+    Positive,
+    Record,
+)
 
 
 class Holdings(Control, frozen=True, gc=False, array_like=True, tag=32):
@@ -74,6 +82,13 @@ class KeepRequest(Record, frozen=True, gc=False, array_like=True, tag=7):
 
     group: Natural
     keep: Keep
+
+
+class BeginRequest(Record, frozen=True, gc=False, array_like=True, tag=9):
+    """Have an empty group go on from a number."""
+
+    group: Natural
+    number: Positive
 
 
 class LeaseRequest(Record, frozen=True, gc=False, array_like=True, tag=8):

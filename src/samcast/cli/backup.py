@@ -1,0 +1,56 @@
+"""`samcast backup` and `samcast restore`."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from samcast.cli.patience import patience
+from samcast.cli.where import CLUSTER, DIR, address_of
+from samcast.errors import DiskError
+
+
+def make(
+    place: Annotated[Path, typer.Argument(help="A folder that isn't there yet, or is empty.")],
+    cluster: CLUSTER = None,
+    folder: DIR = Path(".samcast"),
+) -> None:
+    """Copy all groups of a running cluster, each up to the number it has now; check the copy."""
+    from samcast.client.backup import back_up
+    from samcast.client.blocking import connect
+
+    with connect(address_of(cluster, folder)) as client, patience(30):
+        copy = back_up(client, place, lambda text: typer.echo(text, err=True))
+    total = sum(group.number - group.base for group in copy.groups)
+    typer.echo(f"{place}: {len(copy.groups)} groups, {total} messages; read again and equal")
+
+
+def restore(
+    place: Annotated[Path, typer.Argument(help="A backup.")],
+    folder: DIR = Path(".samcast"),
+    nodes: Annotated[int, typer.Option(help="Nodes of the new cluster.", min=1, max=7)] = 3,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Set a cluster aside that is in the folder.")
+    ] = False,
+) -> None:
+    """Make a new cluster of a backup, with the same numbers, and compare them; it is left stopped.
+    It is another cluster: clients of the old one must be told where it is."""
+    from samcast.client.backup import restore as restore_copy
+    from samcast.runtime.local_cluster import LocalCluster
+
+    if folder.exists() and any(folder.iterdir()):
+        if not replace:
+            raise DiskError(
+                f"{folder} is not empty; name another one (--dir), or set it aside (--replace)"
+            )
+        if any(process.pid for process in LocalCluster(folder).processes()):
+            raise DiskError(f"the cluster in {folder} is up; `samcast down` first")
+        aside = folder.with_name(f"{folder.name}.before-{time.strftime('%Y%m%d-%H%M%S')}")
+        folder.rename(aside)
+        typer.echo(f"what was in {folder} is kept in {aside}", err=True)
+    copy = restore_copy(place, folder, lambda text: typer.echo(text, err=True), nodes)
+    typer.echo(
+        f"{folder}: {len(copy.groups)} groups, equal to the backup of {copy.cluster} of"
+        f" {copy.made_at}; `samcast up --dir {folder}` starts it"
+    )

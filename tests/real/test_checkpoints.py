@@ -1,0 +1,181 @@
+"""Checkpoints on real nodes: equal at every server, joined with, through kills and damage."""
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import samcast
+from samcast.checkpoint.blocks import check_checkpoint
+from samcast.client.blocking import Client, Group
+from samcast.client.leading import sequencer_of
+from samcast.errors import CollectedError
+from samcast.runtime.local_cluster import LocalCluster
+from samcast.wire.order import Keep
+from tests.real.striking import NODES, pause, restart
+
+WAIT_S = 40.0
+
+
+def group_of(client: Client) -> Group:
+    return client.group("table/routes")
+
+
+def await_checkpoint(client: Client, number: int) -> None:
+    """Until one of that number, or a later one, is advertised."""
+    limit = time.monotonic() + WAIT_S
+    there: list[int] = []
+    while time.monotonic() < limit:
+        there = [found.number for found in group_of(client).checkpoints().checkpoints]
+        if there and there[-1] >= number:
+            return
+        pause(0.1)
+    pytest.fail(f"no checkpoint {number}; there are {there}")
+
+
+def filled(client: Client, count: int, first: int = 0) -> samcast.client.table.ReplicatedTable:
+    table = client.table("routes", checkpoint_every=100)
+    for i in range(first, first + count):
+        table.put(b"key-%d" % (i % 40), b"value-%d" % i)
+    table.sync()
+    return table
+
+
+def places(cluster: LocalCluster, name: str) -> list[Path]:
+    folder = cluster.plan().node(name).folder / "checkpoints"
+    return sorted(path for path in folder.glob("*/[0-9]*"))
+
+
+@pytest.mark.req("GRP-15", "GRP-16", "GRP-17")
+def test_whoever_opens_a_table_begins_with_a_checkpoint(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        table = filled(client, 600)
+        await_checkpoint(client, 600)
+        seen: list[tuple[int, int]] = []
+        with samcast.connect(cluster.address) as other:
+            joined = other.table("routes", progress=lambda here, of: seen.append((here, of)))
+            assert seen == [(40, 40)]
+            joined.wait_for(table.number)
+            assert joined.content_hash() == table.content_hash()
+            assert joined.get("key-39") == b"value-599"
+            joined.put("key-39", "anew").number(30)
+            table.sync()
+            assert table.get("key-39") == b"anew"
+
+
+@pytest.mark.req("GRP-16", "GRP-20", "GRP-24")
+def test_messages_that_two_checkpoints_hold_go_and_the_past_is_still_told(
+    cluster: LocalCluster,
+) -> None:
+    with samcast.connect(cluster.address) as client:
+        table = filled(client, 1000)
+        await_checkpoint(client, 1000)
+        limit = time.monotonic() + WAIT_S
+        while group_of(client).oldest() == 1 and time.monotonic() < limit:
+            pause(0.1)
+        oldest = group_of(client).oldest()
+        assert oldest > 100
+        assert table.as_of(oldest + 50).get("key-0") is not None
+        with pytest.raises(CollectedError, match="what table 'routes' was at 3 is gone"):
+            table.as_of(3)
+        changes = table.changes(oldest + 10, "key-7")
+        first = next(changes)
+        assert first.number > oldest + 10
+        assert first.value == b"value-%d" % (first.number - 1)
+
+
+@pytest.mark.req("GRP-15", "GRP-24")
+def test_all_servers_come_to_the_same_state_across_kills(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        for turn in range(4):
+            filled(client, 300, 300 * turn)
+            name = sequencer_of(cluster) if turn % 2 else NODES[turn % 3]
+            restart(cluster, name)
+        filled(client, 300, 1200)
+        number = client.table("routes").number
+        await_checkpoint(client, number - number % 100)
+        pause(1)
+    hashes: dict[int, set[str]] = {}
+    for name in NODES:
+        for place in places(cluster, name):
+            listed = check_checkpoint(place)
+            hashes.setdefault(listed.number, set()).add(listed.hash)
+    assert len(hashes) >= 2
+    assert all(len(found) == 1 for found in hashes.values()), hashes
+
+
+@pytest.mark.req("GRP-17", "GRP-23")
+def test_a_damaged_or_lost_checkpoint_is_had_from_others(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        table = filled(client, 1000)
+        await_checkpoint(client, 1000)
+        limit = time.monotonic() + WAIT_S
+        while group_of(client).oldest() == 1 and time.monotonic() < limit:
+            pause(0.1)
+        for place in places(cluster, "n1"):
+            block = place / "block-00001.parquet"
+            data = bytearray(block.read_bytes())
+            data[60] ^= 8
+            block.write_bytes(data)
+        with samcast.connect(cluster.address) as other:
+            joined = other.table("routes")
+            joined.wait_for(table.number)
+            assert joined.content_hash() == table.content_hash()
+        cluster.kill("n1")
+        shutil.rmtree(cluster.plan().node("n1").folder / "checkpoints")
+        cluster.start("n1")
+        cluster.await_ready()
+        filled(client, 400, 1000)
+        limit = time.monotonic() + WAIT_S
+        while not places(cluster, "n1") and time.monotonic() < limit:
+            pause(0.1)
+        assert check_checkpoint(places(cluster, "n1")[-1]).rows == 40
+
+
+@pytest.mark.req("GRP-15")
+def test_a_fold_that_is_not_installed_is_said_and_serving_goes_on(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        group = client.group("orders")
+        group.set_keep(Keep(0, 0, 0, "no-such-fold", 1, 10))
+        for i in range(50):
+            group.send(b"%d" % i).number(30)
+        log = cluster.folder / "n1.log"
+        limit = time.monotonic() + WAIT_S
+        while "no-such-fold" not in log.read_text() and time.monotonic() < limit:
+            pause(0.1)
+        assert "no fold 'no-such-fold' is installed here; there are table" in log.read_text()
+        assert group.checkpoints().checkpoints == ()
+        assert group.oldest() == 1
+        assert len(list(group.read(count=50))) == 50
+
+
+@pytest.mark.req("GRP-15")
+def test_the_folding_process_ends_with_its_node_and_comes_back_if_it_dies(
+    cluster: LocalCluster,
+) -> None:
+    with samcast.connect(cluster.address) as client:
+        filled(client, 200)
+        await_checkpoint(client, 200)
+        node = next(process for process in cluster.processes() if process.plan.name == "n1")
+        workers = children_of(node.pid)
+        assert len(workers) == 1
+        os.kill(workers[0], signal.SIGKILL)
+        filled(client, 300, 200)
+        limit = time.monotonic() + WAIT_S
+        while not (again := children_of(node.pid)) and time.monotonic() < limit:
+            pause(0.1)
+        assert again != workers
+        await_checkpoint(client, 500)
+        cluster.kill("n1")
+        limit = time.monotonic() + WAIT_S
+        while Path(f"/proc/{again[0]}").exists() and time.monotonic() < limit:
+            pause(0.1)
+        assert not Path(f"/proc/{again[0]}").exists()
+
+
+def children_of(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found]

@@ -1,0 +1,167 @@
+"""What stays and what goes, on real nodes: bounds, leases, restarts, new disks."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import samcast
+from samcast.errors import CollectedError, ConfigError
+from samcast.group.listing import DataRecovery
+from samcast.runtime.data_segments import segments_in
+from samcast.runtime.data_store import DataStore
+from samcast.runtime.local_cluster import LocalCluster
+from samcast.runtime.tidying import Tidying
+from tests.real.striking import NODES, pause, restart
+from tests.real.test_data_store import SMALL, UUID, batch, key, written
+
+WAIT_S = 20.0
+
+
+def await_oldest(group: samcast.client.blocking.Group, number: int) -> None:
+    """Until the messages below are gone."""
+    for _ in range(int(WAIT_S / 0.1)):
+        if group.oldest() == number:
+            return
+        pause(0.1)
+    assert group.oldest() == number
+
+
+def sent(group: samcast.client.blocking.Group, count: int) -> None:
+    for i in range(count):
+        group.send(b"%d" % i).number(30)
+
+
+@pytest.mark.req("GRP-20")
+def test_only_the_newest_stay_and_readers_begin_with_them(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        orders = client.group("orders")
+        sent(orders, 30)
+        assert orders.oldest() == 1
+        orders.keep(count=10)
+        await_oldest(orders, 21)
+        assert [m.number for m in orders.read(count=10)] == list(range(21, 31))
+        with pytest.raises(CollectedError, match=r"up to 20 are gone.*the oldest is 21"):
+            next(iter(orders.read(5)))
+        orders.keep()  # for ever, from now on
+        sent(orders, 20)
+        pause(2)
+        assert orders.oldest() == 21
+        with pytest.raises(ConfigError, match="count is 0; it must be a positive number"):
+            orders.keep(count=0)
+
+
+@pytest.mark.req("GRP-20")
+def test_what_is_leased_stays(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        orders = client.group("orders")
+        lease = orders.lease("archive", 5)
+        sent(orders, 30)
+        orders.keep(count=3)
+        await_oldest(orders, 6)
+        assert [m.number for m in orders.read(6, count=25)] == list(range(6, 31))
+        lease.advance(12)
+        await_oldest(orders, 13)
+        with pytest.raises(ConfigError, match="is at 12; 11 is before that"):
+            lease.advance(11)
+        with pytest.raises(CollectedError, match="up to 12 are gone"):
+            orders.lease("late", 3)
+    with samcast.connect(cluster.address) as client:  # the name is what counts
+        orders = client.group("orders")
+        with orders.lease("archive", 20):
+            await_oldest(orders, 21)
+        await_oldest(orders, 28)
+
+
+@pytest.mark.req("GRP-20", "GRP-23")
+def test_it_holds_through_restarts_and_for_a_new_disk(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        orders = client.group("orders")
+        sent(orders, 40)
+        orders.keep(count=10)
+        await_oldest(orders, 31)
+        for name in NODES:
+            restart(cluster, name)
+        empty = cluster.plan().node("n2")
+        cluster.kill("n2")
+        for path in sorted(empty.folder.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        cluster.start("n2")
+        cluster.await_ready()
+        sent(orders, 3)
+        await_oldest(orders, 34)
+    for node in cluster.plan().nodes:
+        with samcast.connect(f"{node.host}:{node.port}") as client:
+            numbers = [m.number for m in client.group("orders").read(count=10)]
+            assert numbers == list(range(34, 44))
+
+
+# Segments.
+
+
+def failed(error: OSError) -> None:
+    pytest.fail(str(error))
+
+
+async def tidied(folder: Path, gone: range) -> tuple[int, int]:
+    """A life in which these are given up: segments deleted, payloads moved."""
+    store = DataStore(folder, SMALL)
+    store.recover(UUID)
+    store.start(asyncio.get_running_loop(), lambda token: None, failed)
+    store.forget([key(i) for i in gone])
+    tidying = Tidying(store, failed)
+    await tidying.look()
+    left = set(store.stored_keys())
+    assert left.isdisjoint(key(i) for i in gone)
+    store.close()
+    return tidying.deleted, tidying.moved
+
+
+def recovered(folder: Path) -> DataRecovery:
+    async def main() -> DataRecovery:
+        store = DataStore(folder, SMALL)
+        recovery = store.recover(UUID)
+        for found in recovery.found():
+            assert store.read(found.key) is not None
+        store.close()
+        return recovery
+
+    return asyncio.run(main())
+
+
+@pytest.mark.req("GRP-20")
+def test_segments_without_use_are_deleted(tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path, range(1, 60)))
+    before = len(segments_in(tmp_path))
+    deleted, moved = asyncio.run(tidied(tmp_path, range(1, 50)))
+    assert deleted >= 3
+    assert len(segments_in(tmp_path)) < before
+    assert recovered(tmp_path).numbers()[key(59)] == 59
+    assert key(1) not in [found.key for found in recovered(tmp_path).found()]
+    assert moved <= 10
+
+
+@pytest.mark.req("GRP-20")
+def test_what_little_is_of_use_in_a_segment_is_moved_with_its_number(tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path, range(1, 60)))
+    kept = {1, 14, 27, 55}
+    gone = [i for i in range(1, 60) if i not in kept]
+
+    async def main() -> None:
+        store = DataStore(tmp_path, SMALL)
+        store.recover(UUID)
+        store.start(asyncio.get_running_loop(), lambda token: None, failed)
+        store.forget([key(i) for i in gone])
+        tidying = Tidying(store, failed)
+        await tidying.look()
+        assert tidying.moved == len(kept)
+        for i in kept:
+            assert store.read(key(i)) is not None
+        store.close()
+
+    asyncio.run(main())
+    recovery = recovered(tmp_path)
+    assert {found.key for found in recovery.found()} == {key(i) for i in kept}
+    assert recovery.numbers() == {key(i): i for i in kept}
+    found = {b.key: (b.count, b.birth, b.digest) for b in recovery.found()}
+    assert found[key(14)] == (1, 14, batch(14).digest)
