@@ -83,6 +83,9 @@ def test_who_asks_for_it_hears_that_it_is_gone() -> None:
     settle(server, [commit(server, CollectEntry(GROUP, 25))])
     question = Received(CLIENT, PayloadRequest((), (), ((GROUP, 5, 30),)))
     assert Collected(GROUP, 25) in sent(server.step([question]), CLIENT)
+    stage = (GROUP, RUNS[0].sender, 1, 1, 3)  # of a transaction, and gone as well
+    question = Received(CLIENT, PayloadRequest((), (stage,), ()))
+    assert Collected(GROUP, 25) in sent(server.step([question]), CLIENT)
     question = Received(CLIENT, Follow(GROUP, 1, 10))
     assert Collected(GROUP, 25) in sent(server.step([question]), CLIENT)
     question = Received(CLIENT, PayloadRequest((), (), ((GROUP, 26, 10),)))

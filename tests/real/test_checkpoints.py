@@ -93,6 +93,7 @@ def test_all_servers_come_to_the_same_state_across_kills(cluster: LocalCluster) 
         for turn in range(4):
             filled(client, 300, 300 * turn)
             name = sequencer_of(cluster) if turn % 2 else NODES[turn % 3]
+            cluster.kill(name)
             restart(cluster, name)
         filled(client, 300, 1200)
         number = client.table("routes").number

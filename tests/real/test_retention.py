@@ -81,6 +81,7 @@ def test_it_holds_through_restarts_and_for_a_new_disk(cluster: LocalCluster) -> 
         orders.keep(count=10)
         await_oldest(orders, 31)
         for name in NODES:
+            cluster.kill(name)
             restart(cluster, name)
         empty = cluster.plan().node("n2")
         cluster.kill("n2")

@@ -75,6 +75,7 @@ from samcast.wire.order import (
     SenderRemovedEntry,
     is_named,
 )
+from samcast.wire.retention import Collected
 from samcast.wire.session import node_of
 
 Handler = Callable[[NodeId, Any, list[Effect]], None]
@@ -122,6 +123,7 @@ class DataServer:
             Repair: self.repairs.on_repair,
             HeadRequest: self._on_head_request,
             Follow: self.streams.on_follow,
+            Collected: lambda sender, said, out: None,  # Our own fold tells us, in its time.
         }
 
     def _recover(self, recovery: DataRecovery) -> None:

@@ -289,6 +289,8 @@ class Numbered:
                 del self._lacking[group]
         runs = self._runs.get(group)
         keys = runs.cut(number) if runs is not None else []
+        # Somebody may have used an id again, long after: its later payload stays.
+        keys = [key for key in keys if self.number_of(key) <= number]
         self._at.drop(keys)
         return keys
 

@@ -58,9 +58,9 @@ class Repairs:
         firsts: dict[int, int] = {}
         for group, first, _ in request.spans:
             firsts[group] = min(first, firsts.get(group, first))
-        for run in request.runs:
-            if (*run, 0) not in self._server.numbered:
-                firsts.setdefault(run[0], 1)
+        for key in (*[(*run, 0) for run in request.runs], *request.stages):
+            if not self._server.has(key):
+                firsts.setdefault(key[0], 1)
         for group, first in firsts.items():
             if first <= core.collected(group):
                 out.append(Send(sender, Collected(group, core.collected(group))))

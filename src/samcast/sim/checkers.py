@@ -295,18 +295,18 @@ class Collection:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._last: dict[BatchKey, int] = {}
+        self._runs: dict[BatchKey, list[tuple[int, bytes]]] = {}  # last number, digest
         self._leases: dict[tuple[int, str], int] = {}
         self._collected: dict[int, int] = {}
 
     def on_dropped(self, who: str, key: BatchKey, digests: list[bytes]) -> None:
-        if self._facts.digest_of_run.get(key) in digests:
+        if self._facts.digest_of_run.get(key) in digests and not self.gone(key):
             raise Violation("G", f"{who} dropped {key}, which is committed")
 
     def on_committed(self, entry: AnyEntry) -> None:
         """Kept by itself, apart from the fold that is judged."""
-        for key, number, count, _ in numbered_of(entry):
-            self._last[key] = number + count - 1
+        for key, number, count, digest in numbered_of(entry):
+            self._runs.setdefault(key, []).append((number + count - 1, digest))
         if type(entry) is LeaseEntry:
             self._leases[(entry.group, entry.name)] = entry.number
         elif type(entry) is CollectEntry:
@@ -316,8 +316,14 @@ class Collection:
                 self._collected[entry.group] = max(number, entry.number)
 
     def on_collected(self, who: str, key: BatchKey) -> None:
-        if self._last[key] > self._collected.get(key[0], 0):
-            raise Violation("G", f"{who} gave {key} up, up to {self._last[key]}; it is needed")
+        if not self.gone(key):
+            raise Violation("G", f"{who} gave {key} up, {self._runs[key]}; it is needed")
+
+    def gone(self, key: BatchKey) -> list[bytes]:
+        """Digests of what was under an id and may go. Whoever uses an id again after that, with
+        other content, is not recognised, and has a number of its own."""
+        collected = self._collected.get(key[0], 0)
+        return [digest for last, digest in self._runs.get(key, ()) if last <= collected]
 
     def on_lost(self, who: str, group: int, number: int, is_leased: bool) -> None:
         """A member heard that what it waits for is gone."""
@@ -332,11 +338,11 @@ class Bounded:
     """
 
     def __init__(self) -> None:
-        self._sizes: dict[tuple[str, int], int] = {}
+        self._sizes: dict[tuple[str, int, str], int] = {}
 
     def on_size(self, who: str, life: int, what: str, size: int, most: int) -> None:
-        before = self._sizes.setdefault((who, life), size)
-        self._sizes[(who, life)] = size
+        before = self._sizes.setdefault((who, life, what), size)
+        self._sizes[(who, life, what)] = size
         if size > max(most, before):
             raise Violation("R", f"{who} keeps {size} {what}, {most} is the limit")
 

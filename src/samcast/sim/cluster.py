@@ -9,15 +9,16 @@ from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.entry import Entry
 from samcast.group.settings import GroupSettings
-from samcast.machine.ports import Channel, Role
+from samcast.machine.ports import Channel, Effect, Role
 from samcast.machine.quorum import check_quorums
 from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.sim.disk import Disk
+from samcast.sim.folding import Folding
 from samcast.sim.judge import Judge
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 from samcast.wire.group import AnyRequest, GroupRequest
-from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Keep, Server
+from samcast.wire.order import ROLE_CHECKPOINT, ROLE_COMMIT, ROLE_DATA, Configuration, Keep, Server
 from samcast.wire.retention import KeepRequest, LeaseRequest
 
 SEGMENT_BYTES = 8 * 1024
@@ -51,6 +52,14 @@ class Shape:
         self.senders_max = chance.pick((2, 4, 8, 64))
         self.settings = self._settings(world)
         self.keep_count = chance.pick((0, 0, 3, 12))  # messages of a group that are kept
+        # Messages between two checkpoints, and a server whose fold comes to other states.
+        self.fold_interval = 5 if chance.happens(0.4) else 0
+        self.wrong_fold = chance.pick((0, 0, 1))
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether messages go at all."""
+        return bool(self.keep_count or self.fold_interval)
 
     def make_plain(self) -> None:
         """Three servers with all roles and the limits of production."""
@@ -107,13 +116,16 @@ class Cluster:
         self.configuration = self._make_servers()
         check_quorums(self.configuration)
         self.judge = Judge(world, self.configuration, trace)
+        wrong = self.servers[-1].node if shape.wrong_fold and len(self.servers) > 3 else 0
+        self.folding = Folding(self, shape.fold_interval, wrong)
 
     def _make_servers(self) -> Configuration:
         shape, world = self.shape, self.world
-        plan = [(i, ROLE_COMMIT | ROLE_DATA) for i in range(1, shape.servers + 1)]
+        data = ROLE_DATA | (ROLE_CHECKPOINT if shape.fold_interval else 0)
+        plan = [(i, ROLE_COMMIT | data) for i in range(1, shape.servers + 1)]
         if shape.is_split:
             plan = [(i, ROLE_COMMIT) for i in range(1, shape.servers + 1)]
-            plan += [(20 + i, ROLE_DATA) for i in range(1, shape.data_servers + 1)]
+            plan += [(20 + i, data) for i in range(1, shape.data_servers + 1)]
         listed = []
         for node, roles in plan:
             channels = [Channel.GLOBAL]
@@ -125,7 +137,8 @@ class Cluster:
             self._roles[node] = roles
             self.servers.append(process)
             listed.append(Server(node, process.disk.uuid, roles))
-        return Configuration(1, tuple(listed), shape.k, shape.e, shape.k_data)
+        k_checkpoint = 2 if shape.fold_interval else 0
+        return Configuration(1, tuple(listed), shape.k, shape.e, shape.k_data, k_checkpoint)
 
     # servers
 
@@ -152,11 +165,19 @@ class Cluster:
             )
         if bits & ROLE_DATA:
             roles.append(DataServer(process.node, self.configuration, self.settings, data))
-        process.on_effect = lambda p, r, e: self.judge.on_effect(p, e)
+        if bits & ROLE_CHECKPOINT:
+            roles += self.folding.roles(process)
+        process.on_effect = self._on_server_effect
         process.clock_offset_ms = self.world.chance.pick((0, 0, 5, 10**6))
         self.judge.on_start(process, data)
         process.start(roles)
+        if bits & ROLE_CHECKPOINT:
+            self.folding.on_started(process)
         return is_new
+
+    def _on_server_effect(self, process: Process, role: Role, effect: Effect) -> None:
+        if not self.folding.on_effect(process, role, effect):
+            self.judge.on_effect(process, effect)
 
     def commit_server(self, process: Process) -> CommitServer | None:
         """The commit server of a living process."""
@@ -222,13 +243,16 @@ class Cluster:
         done = self.world.run_until(limit, lambda: all(p.outcome is not None for p in asked))
         self.groups = [p.outcome.value for p in asked if p.outcome is not None]
         self.forget_proposers()
-        return done and (not self.shape.keep_count or self._bound_groups(limit))
+        return done and (not self.shape.is_bounded or self._bound_groups(limit))
 
     def _bound_groups(self, limit: int) -> bool:
         """Only the newest messages stay, and what one member of each group hasn't seen yet."""
         for group in self.groups:
             self.lease(group, 0)
+        interval = self.shape.fold_interval
         keep = Keep(count=self.shape.keep_count)
+        if interval:
+            keep = Keep(fold="simulated", fold_version=1, interval=interval)
         if not self.world.run_until(limit, self._are_answered):
             return False
         for group in self.groups:
@@ -241,7 +265,7 @@ class Cluster:
 
     def lease(self, group: int, number: int) -> None:
         """Have all above a number kept for the group's first member."""
-        if self.shape.keep_count:
+        if self.shape.is_bounded:
             nonce = 1 + self.world.chance.below(2**62)
             self.propose(LeaseRequest(group, "first", number, 2**40, nonce))
 

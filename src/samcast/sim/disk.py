@@ -34,6 +34,7 @@ from samcast.machine.ports import Store
 from samcast.sim.chance import SeededChance
 from samcast.wire.batch import encode_batch
 from samcast.wire.journal import JournalWriter, Verdict
+from samcast.wire.order import Checkpoint
 from samcast.wire.records import SuperRecord, VoteRecord, encode_record
 from samcast.wire.segment import encode_record as encode_data
 from samcast.wire.segment import read_record as read_data
@@ -124,6 +125,7 @@ class Disk:
         self._group_of: list[tuple[int, int]] = []  # token, journal sequence
         self._kept: list[tuple[int, tuple[int, ...]]] = []  # token, snapshots that stay then
         self.last_verdict = Verdict.CLEAN
+        self.checkpoints: dict[int, dict[int, Checkpoint]] = {}  # by group and number
         self.is_data_damaged = False
 
     # storing
@@ -232,6 +234,7 @@ class Disk:
         self.order = Device()
         self.data = Device()
         self.identity = 1 + self._chance.below(2**62)
+        self.checkpoints = {}
 
     def copy(self) -> dict[str, dict[File, bytearray]]:
         """A backup of what is durable."""

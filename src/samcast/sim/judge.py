@@ -32,6 +32,7 @@ from samcast.sim.checkers import (
     numbered_of,
 )
 from samcast.sim.disk import Device
+from samcast.sim.folding import Advertised
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 from samcast.wire.batch import Batch, messages_of
@@ -58,6 +59,7 @@ class Judge:
         self.transactions = Transactions(self.facts)
         self.durable = Durable(self.facts)
         self.collection = Collection(self.facts)
+        self.advertised = Advertised(self.facts)
         self.names = Names()
         self.bounded = Bounded()
         self._claimed: dict[Epoch, int] = {}
@@ -88,7 +90,8 @@ class Judge:
             held = len(role.unnumbered)
             self.bounded.on_size(process.name, process.life, "unnumbered runs", held, most)
         elif isinstance(role, Member):
-            self.bounded.on_size(process.name, process.life, "undelivered runs", *role.load())
+            what = f"undelivered runs of group {role.group}"
+            self.bounded.on_size(process.name, process.life, what, *role.load())
 
     def _on_commit_server(self, process: Process, role: CommitServer) -> None:
         # One that was stopped in this very turn may have committed, and said so, before.
@@ -137,6 +140,10 @@ class Judge:
         facts.hashes.append(entry_hash)
         for key, number, count, digest in numbered_of(entry):
             self.order.on_numbered(key[0], number, count)
+            gone = self.collection.gone(key)
+            if gone and digest not in gone:  # An id that is used again: another run.
+                facts.number_of_run.pop(key, None)
+                facts.digest_of_run.pop(key, None)
             self.uniqueness.on_numbered(key, number)
             facts.digest_of_run.setdefault(key, digest)
             self.copies.on_numbered(key, digest, facts.configuration)
@@ -144,6 +151,7 @@ class Judge:
         self.transactions.on_decided(entry)
         self.names.on_committed(entry)
         self.collection.on_committed(entry)
+        self.advertised.on_committed(entry)
         facts.configuration = configuration_of(entry) or facts.configuration
 
     def _on_folded(self, process: Process, what: str, index: int, entry_hash: bytes) -> None:
@@ -214,9 +222,9 @@ class Judge:
         """A data server gave payloads up because the order says so."""
         assert process.disk is not None
         for key in effect.keys:
-            digest = self.facts.digest_of_run[key]
-            self.facts.payloads.get((key, digest), {}).pop(process.disk.uuid, None)
             self.collection.on_collected(process.name, key)
+            for digest in self.collection.gone(key):
+                self.facts.payloads.get((key, digest), {}).pop(process.disk.uuid, None)
             self.payloads_collected += 1
 
     # clients
@@ -290,4 +298,5 @@ class Judge:
     def check_end(self) -> None:
         """When every member has delivered everything that is committed."""
         self.durable.check()
+        self.advertised.check()
         self.transactions.check_whole()

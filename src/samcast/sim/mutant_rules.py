@@ -14,6 +14,7 @@ from samcast.machine.ports import Effect, NodeId, Send
 from samcast.machine.quorum import lists
 from samcast.sim import disk
 from samcast.sim.mutant import Mutant, replace
+from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
 from samcast.wire.group import CommitSubmit, DataReport, LogRequest, Promise, Start
 from samcast.wire.journal import JournalWriter, Verdict
@@ -415,4 +416,5 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("CE-25-one-journal", "CE-25", one_journal),
     Mutant("torn-counted-as-unknown", "SAFETY 2.6", torn_is_unknown),
     *SENDER_MUTANTS,
+    *RETENTION_MUTANTS,
 )
