@@ -53,7 +53,7 @@ def compare(comparison: Comparison, place: Path, say: Callable[[str], None]) -> 
     for number in range(1, comparison.rounds + 1):
         for system in _systems(comparison):
             results = found.setdefault(system.name, {"per_s": [], "p50_ms": [], "mb_per_s": []})
-            with _running(system, place / f"{system.name}-{number}"):
+            with running(system, place / f"{system.name}-{number}"):
                 _measure(system, comparison.scale, results)
             say(f"round {number}: {system.name:17} {results['per_s'][-1]:>10,.0f}/s"
                 f"  p50 {results['p50_ms'][-1]:.2f} ms"
@@ -67,7 +67,7 @@ def _systems(comparison: Comparison) -> list[Peer]:
 
 
 @contextmanager
-def _running(system: Peer, folder: Path) -> Iterator[None]:
+def running(system: Peer, folder: Path) -> Iterator[None]:
     """Nobody else's servers take processor time meanwhile, and what it has written is gone."""
     folder.mkdir()
     try:

@@ -5,7 +5,10 @@ import threading
 import time
 from pathlib import Path
 
+from samcast.bench.comparison import running
 from samcast.bench.measuring import BODY_BYTES, Measuring, Result
+from samcast.bench.peers.etcd_keys import Etcd
+from samcast.bench.peers.pysyncobj_objects import PySyncObj
 from samcast.client.blocking import Client
 from samcast.client.table import ReplicatedTable
 from samcast.wire.order import Keep
@@ -42,18 +45,30 @@ def table(m: Measuring) -> Result:
             made.put(b"key-%016d" % i, b"v" * VALUE_BYTES)
         made.sync()
         loop_s = time.perf_counter() - began
-        waits: list[float] = []
-        for i in range(m.scaled(1000)):
-            began = time.perf_counter()
-            made.put(b"key-%016d" % i, b"w").number()
-            waits.append((time.perf_counter() - began) * 1000)
+        rounds = [_beside(m, made) for _ in range(3)]
         plain = dict(made.items())
         wanted = list(plain)
         ratios = [_reads(made.get, wanted) / _reads(plain.get, wanted) for _ in range(5)]
     return {"keys": keys, "puts_per_s_batched": round(keys / batched_s),
             "puts_per_s_in_a_loop": round(keys / loop_s),
-            "put_p50_ms": round(statistics.median(waits), 2),
+            "put_p50_ms_by_round": {name: [found[name] for found in rounds] for name in rounds[0]},
             "a_read_takes_so_many_dict_reads": round(statistics.median(ratios), 1)}  # fmt: skip
+
+
+def _beside(m: Measuring, made: ReplicatedTable) -> dict[str, float]:
+    """How long a put takes that goes alone: ours, and of those that are installed, in turn."""
+    count = m.scaled(500)
+    waits: list[float] = []
+    for i in range(count):
+        began = time.perf_counter()
+        made.put(b"key-%016d" % i, b"w" * VALUE_BYTES).number()
+        waits.append((time.perf_counter() - began) * 1000)
+    found = {"samcast": round(statistics.median(waits), 2)}
+    for peer in (Etcd(), PySyncObj()):
+        if not peer.missing():
+            with running(peer, m.cluster.folder.parent / peer.name):
+                found[peer.name] = round(statistics.median(peer.one(b"w" * VALUE_BYTES, count)), 2)
+    return found
 
 
 def _reads(get: object, keys: list[bytes]) -> float:
