@@ -38,7 +38,7 @@ def run(
                                            " network must have multicast.")] = "",
     is_growth: Annotated[bool, typer.Option("--growth", help="What grows with what is stored, and"
                                          f" what doesn't: {', '.join(GROWTH)}.")] = False,
-    svg: Annotated[Path | None, typer.Option(help="Draw a comparison into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw a comparison, or `kept`, into this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Measure a fresh cluster of three nodes on this machine."""
@@ -73,6 +73,10 @@ def run(
     finally:
         cluster.stop_all()
         shutil.rmtree(place)
+    if svg is not None and "kept" in results:
+        from samcast.bench.series import draw
+
+        svg.write_text(draw(results["kept"]["series"], "Full load, a GB is kept"))
     if as_json:
         typer.echo(json.dumps(results))
 
