@@ -38,7 +38,7 @@ def run(
                                            " network must have multicast.")] = "",
     is_growth: Annotated[bool, typer.Option("--growth", help="What grows with what is stored, and"
                                          f" what doesn't: {', '.join(GROWTH)}.")] = False,
-    svg: Annotated[Path | None, typer.Option(help="Draw a comparison, or `kept`, into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw a comparison, or `kept`, here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Measure a fresh cluster of three nodes on this machine."""

@@ -54,7 +54,7 @@ class Advertised:
     def check(self) -> None:
         """When every message is known."""
         states: dict[tuple[int, int], bytes] = {}
-        for group in {group for group, _ in self._all}:
+        for group in sorted({group for group, _ in self._all}):
             state, number = HASH_START, 1
             while (body := self._facts.body_at.get((group, number))) is not None:
                 state = states[(group, number)] = folded(state, number, body)
