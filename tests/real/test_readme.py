@@ -47,6 +47,13 @@ def test_its_commands_and_its_program_do_what_they_say(tmp_path: Path) -> None:
         told = [f"confirmed as number {number}" for number in range(1, 6)]
         assert ran.stdout.splitlines() == told + [f"{i + 1} order {i}" for i in range(5)]
         assert len(program.strip().splitlines()) <= 10
+        table = next(block for block in blocks("python") if "client.table" in block)
+        connected = "import samcast\nclient = samcast.connect()\n"
+        ran = subprocess.run(
+            [sys.executable, "-c", connected + table], cwd=tmp_path, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        assert ran.stdout.splitlines() == ["b'eth0'", "2"]
     finally:
         in_shell("samcast down", tmp_path)
 

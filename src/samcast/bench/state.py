@@ -131,7 +131,7 @@ def join(m: Measuring) -> Result:
         group.flush()
         most_per_s = len(bodies) / (time.perf_counter() - began)
         made = client.table("large", checkpoint_every=max(1, keys // WRITES // 4))
-        _fill(made, keys, 3)
+        _fill(made, keys, 5)  # enough for a checkpoint that holds them all
         made.sync()
         found = _await_checkpoint(client, keys)
         load = _Paced(client, m.name(), most_per_s / 2)
