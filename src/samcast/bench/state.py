@@ -1,12 +1,14 @@
 """State under load: tables, joining with a checkpoint, and a disk that stays as it is."""
 
+import json
 import statistics
-import threading
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 from samcast.bench.comparison import running
-from samcast.bench.measuring import BODY_BYTES, Measuring, Result
+from samcast.bench.measuring import Measuring, Result
 from samcast.bench.peers.etcd_keys import Etcd
 from samcast.bench.peers.pysyncobj_objects import PySyncObj
 from samcast.client.blocking import Client
@@ -79,48 +81,48 @@ def _reads(get: object, keys: list[bytes]) -> float:
     return time.perf_counter() - began
 
 
-class _Paced:
-    """A sender that keeps a rate, and how long each burst took to be confirmed."""
+# Processes of their own, as they would be: a sender that keeps a rate and notes how long each burst
+# took, and a newcomer, which leaves the processor to others as if it were on its own machine.
+SENDER = """
+import collections, json, sys, time, samcast
+address, name, pause_s, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
+noted, waiting = [], collections.deque()
+with samcast.connect(address) as client:
+    group = client.group(name)
+    bodies = [b"x" * 100] * 200
+    due = time.monotonic()
+    end = due + seconds
+    while time.monotonic() < end:
+        waiting.append((time.monotonic(), group.send_many(bodies)))
+        while waiting and waiting[0][1].is_confirmed:
+            began, _ = waiting.popleft()
+            noted.append((time.monotonic(), (time.monotonic() - began) * 1000))
+        due = max(due + pause_s, time.monotonic() - 0.2)
+        time.sleep(max(0.0, due - time.monotonic()))
+print(json.dumps(noted))
+"""
+NEWCOMER = """
+import json, os, sys, time, samcast
+os.nice(19)
+began, seen = time.monotonic(), []
+with samcast.connect(sys.argv[1]) as client:
+    table = client.table("large", progress=lambda here, of: seen.append(here))
+    took = time.monotonic() - began
+    table.sync()
+    print(json.dumps([began, took, len(seen), table.content_hash()]))
+"""
 
-    def __init__(self, client: Client, group: str, per_s: float) -> None:
-        self._group = client.group(group)
-        self._pause_s = BURST / per_s
-        self.waits_ms: list[tuple[float, float]] = []
-        self._is_over = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
 
-    def _run(self) -> None:
-        due = time.monotonic()
-        bodies = [b"x" * BODY_BYTES] * BURST
-        while not self._is_over:
-            began = time.monotonic()
-            receipt = self._group.send_many(bodies)
-            assert receipt is not None
-            threading.Thread(target=self._note, args=(began, receipt), daemon=True).start()
-            due = max(due + self._pause_s, time.monotonic() - 1)
-            time.sleep(max(0.0, due - time.monotonic()))
-
-    def _note(self, began: float, receipt: object) -> None:
-        receipt.number()  # type: ignore[attr-defined]
-        now = time.monotonic()
-        self.waits_ms.append((now, (now - began) * 1000))
-
-    def stop(self) -> None:
-        """No more."""
-        self._is_over = True
-        self._thread.join()
-
-    def between(self, first: float, end: float) -> Result:
-        """What senders saw in a stretch of time."""
-        waits = sorted(wait for at, wait in self.waits_ms if first <= at < end)
-        return {"per_s": round(BURST * len(waits) / (end - first)),
-                "p50_ms": round(statistics.median(waits), 1),
-                "p99_ms": round(waits[int(len(waits) * 0.99)], 1)}  # fmt: skip
+def _between(noted: list[list[float]], first: float, end: float) -> Result:
+    """What the sender saw in a stretch of time."""
+    waits = sorted(wait for at, wait in noted if first <= at < end)
+    return {"per_s": round(BURST * len(waits) / (end - first)),
+            "p50_ms": round(statistics.median(waits), 1),
+            "p99_ms": round(waits[int(len(waits) * 0.99)], 1)}  # fmt: skip
 
 
 def join(m: Measuring) -> Result:
-    """A process joins a large table while others send at half of the highest rate."""
+    """A process joins a large table while another one sends at half of the highest rate."""
     keys = m.scaled(KEYS)
     with m.client() as client:
         group = client.group(m.name())
@@ -133,26 +135,27 @@ def join(m: Measuring) -> Result:
         made = client.table("large", checkpoint_every=max(1, keys // WRITES // 4))
         _fill(made, keys, 5)  # enough for a checkpoint that holds them all
         made.sync()
-        found = _await_checkpoint(client, keys)
-        load = _Paced(client, m.name(), most_per_s / 2)
-        time.sleep(PHASE_S)
-        before = load.between(time.monotonic() - PHASE_S + 2, time.monotonic())
-        rss = m.resident_mb()
-        seen: list[tuple[float, int]] = []
-        joined_at = time.monotonic()
-        with m.client() as newcomer:
-            joined = newcomer.table(
-                "large", progress=lambda here, _: seen.append((time.monotonic() - joined_at, here))
-            )
-            took = time.monotonic() - joined_at
-            during = load.between(joined_at, time.monotonic())
+        size = _await_checkpoint(client, keys)
+        time.sleep(PHASE_S)  # until the folds have caught up, too
+        pause_s = 2 * BURST / most_per_s
+        command = [sys.executable, "-c", SENDER, m.cluster.address, m.name(), str(pause_s)]
+        seconds = 4 * PHASE_S
+        with subprocess.Popen([*command, str(seconds)], stdout=subprocess.PIPE) as load:
+            time.sleep(PHASE_S)
+            memory = m.resident_mb()
+            joined = subprocess.run([sys.executable, "-c", NEWCOMER, m.cluster.address],
+                                    capture_output=True, check=True)  # fmt: skip
             grown = m.resident_mb()
-            joined.wait_for(made.sync())
-            is_equal = joined.content_hash() == made.content_hash()
-        load.stop()
-    return {"keys": keys, "bytes": found, "seconds_to_current": round(took, 2), "equal": is_equal,
-            "steps_of_progress": len(seen), "most_per_s": round(most_per_s), "before": before,
-            "during": during, "resident_mb": rss, "resident_mb_during": grown}  # fmt: skip
+            said, _ = load.communicate()
+        noted = json.loads(said)
+        at, took, steps, content = json.loads(joined.stdout)
+        made.sync()
+        is_equal = made.content_hash() == content
+    return {"keys": keys, "bytes": size, "seconds_to_current": round(took, 2), "equal": is_equal,
+            "steps_of_progress": steps, "most_per_s": round(most_per_s),
+            "before": _between(noted, at - PHASE_S + 2, at), "during": _between(noted, at, at + took),
+            "after": _between(noted, at + took + 1, noted[-1][0]),
+            "resident_mb": memory, "resident_mb_during": grown}  # fmt: skip
 
 
 def _await_checkpoint(client: Client, rows: int) -> int:
