@@ -3,6 +3,7 @@
 import pytest
 
 from samcast.group.checkpoint_server import (
+    UNADVERTISED_MAX,
     CheckpointServer,
     DropCheckpoint,
     SendBlock,
@@ -44,6 +45,7 @@ from tests.group.build import (
 )
 
 EPOCH = (3, 1, 5)
+FOLD = ("table", 1)
 KEEP = Keep(fold="table", fold_version=1, interval=10)
 BEAT = Received(1, Heartbeat(1, EPOCH, 0, HASH_NONE, ()))
 
@@ -54,17 +56,17 @@ def state(number: int, content: bytes = b"same") -> Checkpoint:
 
 def server_with(*numbers: int) -> CheckpointServer:
     server = CheckpointServer(2, 102, CONFIGURATION, SETTINGS)
-    settle(server, [Ticked(1), BEAT, *[Written(GROUP, state(n)) for n in numbers]])
+    settle(server, [Ticked(1), BEAT, *[Written(GROUP, state(n), *FOLD) for n in numbers]])
     return server
 
 
 @pytest.mark.req("GRP-16")
 def test_the_newest_state_is_reported_until_it_is_advertised() -> None:
     server = CheckpointServer(2, 102, CONFIGURATION, SETTINGS)
-    effects = server.step([Ticked(1), Written(GROUP, state(10))])
+    effects = server.step([Ticked(1), Written(GROUP, state(10), *FOLD)])
     assert not any(isinstance(m, CheckpointReport) for m in sent(effects))  # to whom?
     effects = server.step([Ticked(2), BEAT])
-    assert CheckpointReport(1, EPOCH, 102, GROUP, state(10)) in sent(effects, 1)
+    assert CheckpointReport(1, EPOCH, 102, GROUP, state(10), *FOLD) in sent(effects, 1)
     assert sent(server.step([Ticked(3)])) == []
     effects = server.step([Ticked(server.due_ms())])
     assert [type(m) for m in sent(effects)] == [CheckpointReport, CheckpointsRequest]
@@ -79,10 +81,27 @@ def test_states_before_the_older_advertised_one_go_and_wrong_ones() -> None:
     told = Checkpoints(GROUP, 0, KEEP, (state(20), state(30, b"other")))
     effects = server.step([Received(3, told)])
     assert only(DropCheckpoint, effects) == [
-        DropCheckpoint(GROUP, 30, True), DropCheckpoint(GROUP, 10, False),
-    ]  # fmt: skip
+        DropCheckpoint(GROUP, 30, True),
+        DropCheckpoint(GROUP, 40, True),
+    ]  # fmt: skip - what follows from a wrong state is wrong
     assert codes(effects) == ["checkpoint-wrong"]
-    assert list(server.held[GROUP]) == [20, 40]
+    assert list(server.held[GROUP]) == [20]
+
+
+@pytest.mark.req("GRP-15")
+def test_states_that_nobody_else_comes_to_dont_pile_up() -> None:
+    server = CheckpointServer(2, 102, CONFIGURATION, SETTINGS)
+    events = [Written(GROUP, state(n), *FOLD) for n in range(10, 100, 10)]
+    effects = server.step([Ticked(1), *events])
+    assert len(server.held[GROUP]) == UNADVERTISED_MAX
+    assert len(only(DropCheckpoint, effects)) == len(events) - UNADVERTISED_MAX
+
+
+@pytest.mark.req("GRP-15")
+def test_states_of_another_fold_go() -> None:
+    server = server_with(10, 20)
+    server.step([Ticked(5), Written(GROUP, state(15), "table", 2)])
+    assert list(server.held[GROUP]) == [15]
 
 
 @pytest.mark.req("GRP-17")
@@ -111,9 +130,9 @@ def cell_with_messages() -> Cell:
     return cell
 
 
-def report(cell: Cell, node: int, found: Checkpoint, uuid: int = 0) -> None:
+def report(cell: Cell, node: int, found: Checkpoint, uuid: int = 0, version: int = 1) -> None:
     epoch = epoch_of(cell.leader)
-    said = CheckpointReport(1, epoch, uuid or 100 + node, GROUP, found)
+    said = CheckpointReport(1, epoch, uuid or 100 + node, GROUP, found, "table", version)
     cell.receive(cell.leader.node, node, said)
 
 
@@ -132,6 +151,21 @@ def test_a_checkpoint_is_advertised_when_enough_disks_have_the_same() -> None:
     report(cell, 2, state(10))
     assert advertised(cell) == [10]
     assert all(s.core.retained[GROUP].checkpoints for s in cell.commit.values())
+
+
+@pytest.mark.req("GRP-15", "GRP-16")
+def test_states_of_a_fold_that_the_group_has_no_more_dont_count() -> None:
+    cell = cell_with_messages()
+    report(cell, 1, state(10), version=2)
+    report(cell, 2, state(10), version=2)
+    assert advertised(cell) == []
+    report(cell, 1, state(10))
+    assert cell.propose(KeepRequest(GROUP, Keep(0, 0, 0, "table", 2, 10)), 6) is not None
+    report(cell, 2, state(10))
+    report(cell, 3, state(10), version=2)
+    assert advertised(cell) == []
+    report(cell, 1, state(10), version=2)
+    assert advertised(cell) == [10]
 
 
 @pytest.mark.req("GRP-16")

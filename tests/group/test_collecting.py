@@ -3,7 +3,10 @@ doesn't wait for it."""
 
 import pytest
 
+from samcast.group import collecting
+from samcast.group.core import Core
 from samcast.group.data_server import DataServer
+from samcast.group.listing import DataRecovery, Listed, Listing, columns_of
 from samcast.group.member import Deliver, Lost, Member
 from samcast.group.milestones import STEP_BYTES
 from samcast.group.settings import GroupSettings
@@ -15,8 +18,10 @@ from samcast.wire.group import (
     Follow,
     Head,
     NumberReply,
+    OrderReply,
     PayloadRequest,
     Repair,
+    SnapshotReply,
 )
 from samcast.wire.order import (
     HASH_NONE,
@@ -25,6 +30,7 @@ from samcast.wire.order import (
     Epoch,
     EpochEntry,
     GroupEntry,
+    GroupRemovedEntry,
     Keep,
     KeepEntry,
 )
@@ -125,7 +131,57 @@ def test_the_sequencer_hears_what_is_beyond_the_bounds() -> None:
     settle(server, [commit(server, *numbered(large))])
     effects = server.step([Ticked(5000)])
     (said,) = [m for m in sent(effects, 1) if isinstance(m, Holdings)]
-    assert said.numbers == ((GROUP, 5),)
+    assert said.numbers == ((GROUP, 5, Keep(size=3 * STEP_BYTES)),)
+    settle(server, [commit(server, KeepEntry(GROUP, Keep(size=90 * STEP_BYTES)))])
+    effects = server.step([Ticked(9000)])
+    (said,) = [m for m in sent(effects, 1) if isinstance(m, Holdings)]
+    assert said.numbers == ((GROUP, 0, Keep(size=90 * STEP_BYTES)),)  # it takes its word back
+
+
+@pytest.mark.req("GRP-20")
+def test_what_a_disk_gave_back_is_as_old_as_this_life() -> None:
+    month_ms = 30 * 86_400_000
+    found = [Listed(key_of(of), 10, 0, of.digest, 0, 100) for of in RUNS]
+    marks = [(key_of(of), of.counter_first) for of in RUNS]
+    runs = columns_of(Listing(found, marks)).runs
+    server = data_server(2, recovery=DataRecovery(102, runs))
+    server.step([Ticked(month_ms)])  # the machine has been up for long
+    week = KeepEntry(GROUP, Keep(age_ms=7 * 86_400_000))
+    settle(server, [commit(server, *OPENING, *numbered(RUNS), week)])
+    effects = server.step([Ticked(month_ms + 5000)])
+    (said,) = [m for m in sent(effects, 1) if isinstance(m, Holdings)]
+    assert said.numbers[0][:2] == (GROUP, 0)
+    effects = server.step([Ticked(month_ms + 8 * 86_400_000)])
+    (said,) = [m for m in sent(effects, 1) if isinstance(m, Holdings)]
+    assert said.numbers[0][:2] == (GROUP, 31)  # in a week from then; its last batch stays
+
+
+@pytest.mark.req("GRP-20")
+def test_a_large_collection_takes_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "RUNS_PER_TURN", 1)
+    server = holding(*RUNS)
+    given_up = only(DropCollected, server.step([commit(server, CollectEntry(GROUP, 40))]))
+    assert server.due_ms() <= 2
+    for now_ms in range(2, 10):
+        given_up += only(DropCollected, server.step([Ticked(now_ms)]))
+    assert [key for drop in given_up for key in drop.keys] == [key_of(of) for of in RUNS]
+    assert server.due_ms() > 11
+
+
+@pytest.mark.req("GRP-20")
+def test_who_begins_with_a_snapshot_lacks_nothing_of_a_removed_group() -> None:
+    core = Core(CONFIGURATION, SETTINGS)
+    removed = (*OPENING, *numbered(RUNS), CollectEntry(GROUP, 10), GroupRemovedEntry(GROUP))
+    for entry in removed:
+        assert core.apply(entry)
+    server = data_server(2)
+    index, state = core.index, core.encode()
+    behind = OrderReply(1, EPOCH, 1, (), index, core.hash, index)
+    server.step([Ticked(1)])
+    server.step([Received(1, behind)])
+    server.step([Received(1, SnapshotReply(index, 0, len(state), state))])
+    assert server.follower.core.index == index
+    assert server.numbered.is_whole
 
 
 def delivered(effects: list[Effect]) -> list[int]:

@@ -153,7 +153,8 @@ def join(m: Measuring) -> Result:
         is_equal = made.content_hash() == content
     return {"keys": keys, "bytes": size, "seconds_to_current": round(took, 2), "equal": is_equal,
             "steps_of_progress": steps, "most_per_s": round(most_per_s),
-            "before": _between(noted, at - PHASE_S + 2, at), "during": _between(noted, at, at + took),
+            "before": _between(noted, at - PHASE_S + 2, at),
+            "during": _between(noted, at, at + took),
             "after": _between(noted, at + took + 1, noted[-1][0]),
             "resident_mb": memory, "resident_mb_during": grown}  # fmt: skip
 

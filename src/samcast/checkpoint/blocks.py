@@ -10,7 +10,6 @@ import io
 import os
 import shutil
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -23,6 +22,7 @@ from samcast.group.table import HASH_SPACE, Row, Table, row_hash, state_hash
 from samcast.wire.order import Checkpoint
 
 BLOCK_ROWS = 32_768
+BLOCK_BYTES = 8 * 1024 * 1024  # of keys and values
 SCHEMA = pa.schema(
     [
         pa.field("key", pa.binary(), nullable=False),
@@ -156,10 +156,19 @@ def load_checkpoint(place: Path) -> tuple[BlockList, Table]:
 
 
 def _in_blocks(table: Table) -> Iterator[list[tuple[bytes, Row]]]:
-    keys = table.keys()
-    while chosen := list(islice(keys, BLOCK_ROWS)):
-        rows = [(key, table.get(key)) for key in chosen]
-        yield [(key, row) for key, row in rows if row is not None]
+    """By rows and by bytes, and by nothing that could differ from server to server."""
+    rows: list[tuple[bytes, Row]] = []
+    size = 0
+    for key in table.keys():  # noqa: SIM118 - not a dict
+        row = table.get(key)
+        assert row is not None
+        rows.append((key, row))
+        size += len(key) + len(row.value)
+        if len(rows) >= BLOCK_ROWS or size >= BLOCK_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
 
 
 def _encoded(rows: list[tuple[bytes, Row]]) -> bytes:

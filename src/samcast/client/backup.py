@@ -16,19 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from samcast.client.blocking import TABLES, Client, Group, connect
 from samcast.client.engine import refused
 from samcast.client.inbox import messages_from
 from samcast.client.joining import fetch_table
-from samcast.errors import DiskError, SamcastError
+from samcast.client.lease import Lease
+from samcast.errors import CollectedError, DiskError, SamcastError
 from samcast.group.table import Table
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.batch import Batch, decode_batch, encode_batch
 from samcast.wire.errors import WireError
 from samcast.wire.group import OutcomeKind
 from samcast.wire.order import Keep
-from samcast.wire.retention import BeginRequest
+from samcast.wire.retention import BeginRequest, Checkpoints
 from samcast.wire.segment import encode_record, read_record, record_bytes
 
 LIST = "backup.json"
@@ -42,6 +44,7 @@ LEASE_S = 3600.0
 WAIT_S = 600.0
 HEADER_BYTES = record_bytes(0)
 LOOK_S = 0.2
+TRIES = 5
 
 Say = Callable[[str], None]
 
@@ -75,13 +78,21 @@ def back_up(client: Client, folder: Path, say: Say) -> Copy:
     if folder.exists() and any(folder.iterdir()):
         raise DiskError(f"{folder} is not empty; a backup goes into a folder of its own")
     folder.mkdir(parents=True, exist_ok=True)
-    status: dict[str, Any] = client.status()  # heads of all groups at one place of the order
+    # First all is held, then the heads are taken: nothing of it goes meanwhile.
+    held = {name: _hold(client.group(name)) for name in client.groups()}
+    status = _status_with(client, {name: lease.number for name, (lease, _) in held.items()})
     copies = []
     for facts in status["groups"]:
+        if facts["name"] not in held:
+            continue  # It was made just now.
         group = client.group(str(facts["name"]))
-        with group.lease(f"backup-{secrets.token_hex(8)}", group.oldest() - 1, ttl=LEASE_S):
-            copies.append(_copy_group(group, int(facts["head"]), folder / str(facts["id"])))
+        there = held[group.name][1]
+        copies.append(_copy_group(group, there, int(facts["head"]), folder / str(facts["id"])))
         say(f"{group.name}: up to {copies[-1].number}")
+        for lease, _ in held.values():
+            lease.renew()
+    for lease, _ in held.values():
+        lease.release()
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     copy = Copy(FORMAT, str(status["cluster"]), made, copies)
     _write(folder / LIST, msgspec.json.format(msgspec.json.encode(copy), indent=1))
@@ -89,17 +100,47 @@ def back_up(client: Client, folder: Path, say: Say) -> Copy:
     return copy
 
 
-def _copy_group(group: Group, head: int, place: Path) -> GroupCopy:
+def _hold(group: Group) -> tuple[Lease, Checkpoints]:
+    """Have all that there is stay, and say what that is."""
+    name = f"backup-{secrets.token_hex(8)}"
+    for left in reversed(range(TRIES)):
+        try:
+            lease = group.lease(name, group.oldest() - 1, ttl=LEASE_S)
+        except CollectedError:  # Some of it went in between.
+            if not left:
+                raise
+            continue
+        there = group.checkpoints()
+        if there.collected == lease.number:
+            return lease, there
+        lease.release()
+    raise SamcastError(f"group {group.name!r} is collected faster than it can be held")
+
+
+def _status_with(client: Client, numbers: dict[str, int]) -> dict[str, Any]:
+    """Heads of all groups at one place of the order that is behind all the leases."""
+    limit = time.monotonic() + WAIT_S
+    wanted = {name: max(number, client.group(name).head()) for name, number in numbers.items()}
+    while time.monotonic() < limit:
+        status: dict[str, Any] = client.status()
+        heads = {facts["name"]: facts["head"] for facts in status.get("groups", [])}
+        if all(heads.get(name, -1) >= number for name, number in wanted.items()):
+            return status
+        time.sleep(LOOK_S)
+    raise SamcastError("the node that we are connected to doesn't catch up, or keeps no order")
+
+
+def _copy_group(group: Group, there: Checkpoints, head: int, place: Path) -> GroupCopy:
     place.mkdir()
-    there = group.checkpoints()
     table: Table | None = Table() if there.keep.fold == "table" else None
     base = there.collected
-    fitting = [found for found in there.checkpoints if found.number <= head]
-    if fitting:
-        fetched = fetch_table(group.engine, group.id, fitting[-1])
+    if there.checkpoints:
+        fetched = fetch_table(group.engine, group.id, there.checkpoints[-1])
         _write_checkpoint(place / CHECKPOINT, fetched, group, there.keep)
-        base = fitting[-1].number
+        base = there.checkpoints[-1].number
         table = fetched if table is not None else None
+    elif table is not None and base:
+        raise SamcastError(f"group {group.name!r} has neither its first messages nor a checkpoint")
     digest = hashlib.blake2b(digest_size=32)
     with (place / MESSAGES).open("wb") as file:
         for number_first, batch in _batches(group, base, head):
@@ -220,11 +261,14 @@ def restore(backup: Path, folder: Path, say: Say, nodes: int = 3) -> Copy:
                     _begin(made, group.base)
                 for node in plan.nodes:
                     _place_checkpoint(backup / str(group.id), node.folder, made.id, group.base)
-                made.set_keep(group.keep)
+                made.set_keep(structs.replace(group.keep, count=0, size=0, age_ms=0))
                 _send_again(made, backup / str(group.id) / MESSAGES, group)
                 say(f"{group.name}: up to {group.number}")
+            os.sync()  # the files of checkpoints, too
             for group in copy.groups:
                 _compare(client, group)
+            for group in copy.groups:  # Only now may anything go.
+                client.group(group.name).set_keep(group.keep)
     finally:
         cluster.stop_all()
     return copy

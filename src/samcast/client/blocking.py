@@ -161,7 +161,7 @@ class Client:
         group = self.group(TABLES + check_name(name, "a table's name"))
         with self._lock:
             found = self._tables.get(name)
-            if found is None:
+            if found is None or found.has_failed:
                 found = self._tables[name] = ReplicatedTable(
                     group, name, progress, checkpoint_every
                 )

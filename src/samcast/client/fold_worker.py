@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from samcast.checkpoint.blocks import (
     BlockList,
@@ -24,7 +24,7 @@ from samcast.checkpoint.blocks import (
 from samcast.checkpoint.folds import Fold, fold_of
 from samcast.checkpoint.places import place_of
 from samcast.client.blocking import Client, connect
-from samcast.client.inbox import messages_from
+from samcast.client.inbox import Message, messages_from
 from samcast.client.joining import fetch_table
 from samcast.errors import ClientError, SamcastError
 from samcast.group.table import Schedule, Table
@@ -33,13 +33,22 @@ LOOK_S = 0.5
 AGAIN_S = 2.0
 NICE = 5  # nodes come first
 
+SAID_MAX = 1000  # characters of one fact
+
 _says = threading.Lock()
+_node: TextIO = sys.stdout  # a fold may print what it likes elsewhere
+
+
+class FoldError(Exception):
+    """The fold itself failed: it would fail again."""
 
 
 def say(group: int, **facts: Any) -> None:
     """One line to the node."""
+    told = {key: fact[:SAID_MAX] if isinstance(fact, str) else fact for key, fact in facts.items()}
     with _says:
-        print(json.dumps({"group": group, **facts}), flush=True)
+        _node.write(json.dumps({"group": group, **told}) + "\n")
+        _node.flush()
 
 
 class Folding:
@@ -54,22 +63,28 @@ class Folding:
         self._interval = int(facts["keep"]["interval"])
         self._fold: Fold = fold_of(facts["keep"]["fold"], int(facts["keep"]["fold_version"]))
         self._table = Table()
+        self._is_over = False
 
-    def see(self, facts: dict[str, Any]) -> None:
-        """The settings may have changed."""
-        self._interval = int(facts["keep"]["interval"])
+    def see(self, facts: dict[str, Any]) -> bool:
+        """The settings may have changed; False if another fold is wanted now."""
+        keep = facts["keep"]
+        self._interval = int(keep["interval"])
+        is_same = (self._fold.name, self._fold.version) == (keep["fold"], keep["fold_version"])
+        self._is_over = not is_same
+        return is_same
 
     def run(self) -> None:
-        """For ever; what goes wrong is said, and tried again from what is on the disk."""
-        while True:
+        """For ever; what goes wrong is said, and tried again from what is on the disk, unless it
+        is the fold itself."""
+        while not self._is_over:
             try:
                 self._begin()
                 self._follow()
-            except ClientError as error:
-                say(self._id, retried=str(error))
-            except Exception as error:  # noqa: BLE001 - a fold is anybody's code
-                say(self._id, failed=f"fold {self._fold.name!r} of {self._name!r}: {error!r}")
+            except FoldError as error:
+                say(self._id, failed=f"fold {self._fold.name!r} of {self._name!r}: {error}")
                 return
+            except Exception as error:  # noqa: BLE001 - told to the node, and tried again
+                say(self._id, retried=str(error) or repr(error))
             time.sleep(AGAIN_S)
 
     def _begin(self) -> None:
@@ -82,12 +97,15 @@ class Folding:
                 listed, table = load_checkpoint(place)
             except SamcastError as error:
                 say(self._id, dropped=f"checkpoint {number}: {error}")
-                shutil.rmtree(place)
+                shutil.rmtree(place, ignore_errors=True)
+                continue
+            if (listed.fold, listed.fold_version) != (self._fold.name, self._fold.version):
+                shutil.rmtree(place, ignore_errors=True)
                 continue
             rivals = [c for c in there.checkpoints if c.number == number]
             if rivals and rivals[0] != listed.checkpoint():
                 say(self._id, dropped=f"checkpoint {number} is not the advertised one")
-                shutil.rmtree(place)
+                shutil.rmtree(place, ignore_errors=True)
                 continue
             self._report(listed)
             if table.number > self._table.number:
@@ -104,16 +122,25 @@ class Folding:
 
     def _follow(self) -> None:
         group = self._client.group(self._name, create=False)
-        fold, table = self._fold, self._table
+        table = self._table
         schedule = Schedule(table)
         for number_first, batch in group.read_batches(table.number + 1):
             for message in messages_from(number_first, batch):
                 if message.number <= table.number:
                     continue
-                fold.apply(table, message.number, message.key, message.body)
-                assert table.number == message.number, "a fold sets the table's number"
+                self._apply(message)
+                if self._is_over:
+                    return
                 if schedule.is_due(table, self._interval):
                     self._write()
+
+    def _apply(self, message: Message) -> None:
+        try:
+            self._fold.apply(self._table, message.number, message.key, message.body)
+        except Exception as error:
+            raise FoldError(f"at {message.number}: {error!r}") from error
+        if self._table.number != message.number:
+            raise FoldError(f"it left the table at {self._table.number}, not {message.number}")
 
     def _write(self) -> None:
         about = (self._cluster, self._name, self._fold.name, self._fold.version)
@@ -121,12 +148,16 @@ class Folding:
         self._report(write_checkpoint(place, self._table, about))
 
     def _report(self, listed: BlockList) -> None:
-        say(self._id, number=listed.number, rows=listed.rows, size=listed.size, hash=listed.hash)
+        say(self._id, number=listed.number, rows=listed.rows, size=listed.size, hash=listed.hash,
+            fold=listed.fold, fold_version=listed.fold_version)  # fmt: skip
 
 
 def main() -> None:
     address, place = sys.argv[1:]
     os.nice(NICE)
+    global _node
+    _node = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     threading.Thread(target=_end_with_input, daemon=True).start()
     folder = Path(place)
     folder.mkdir(exist_ok=True)
@@ -135,8 +166,8 @@ def main() -> None:
         while True:
             try:
                 _look(client, folder, running)
-            except ClientError as error:
-                say(0, retried=str(error))
+            except (SamcastError, TimeoutError) as error:
+                say(0, retried=str(error) or repr(error))
             time.sleep(LOOK_S)
 
 
@@ -146,13 +177,12 @@ def _look(client: Client, folder: Path, running: dict[int, Folding]) -> None:
     for facts in status.get("groups", []):
         if not facts["keep"]["fold"]:
             continue
-        if facts["id"] in running:
-            running[facts["id"]].see(facts)
+        if facts["id"] in running and running[facts["id"]].see(facts):
             continue
         try:
             folding = Folding(client, folder, str(status["cluster"]), facts)
-        except SamcastError as error:
-            say(facts["id"], failed=str(error))
+        except Exception as error:  # noqa: BLE001 - a fold is anybody's code
+            say(facts["id"], failed=str(error) or repr(error))
             continue
         running[facts["id"]] = folding
         threading.Thread(target=folding.run, name=f"fold {facts['name']}", daemon=True).start()

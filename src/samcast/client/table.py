@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from samcast.client.blocking import Group
 
 WAIT_S = 30.0
+TRIES = 3  # to fetch a checkpoint
 VOID_MAX = 100_000  # numbers without effect that are remembered, for those who wait for theirs
 WATCHED_MAX = 100_000  # changes that a watcher may be behind
 CHECKPOINT_EVERY = 50_000  # changes, or later
@@ -72,6 +73,11 @@ class ReplicatedTable:
         return iter([key for key, _ in self.items()])
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it has stopped following."""
+        return self._problem is not None
+
+    @property
     def number(self) -> int:
         """Up to which message this process has folded them in."""
         return self._table.number
@@ -83,31 +89,51 @@ class ReplicatedTable:
 
     def _follow(self) -> None:
         try:
-            self._begin()
-            for number_first, batch in self._group.read_batches(self._table.number + 1):
-                with self._moved:
-                    for message in messages_from(number_first, batch):
-                        if message.number > self._table.number:
-                            self._fold(message.number, message.body)
-                    self._moved.notify_all()
+            while True:
+                self._begin()
+                try:
+                    self._read()
+                except CollectedError:  # So far behind that only a checkpoint helps.
+                    continue
         except ClientError as error:
             self._end(error)
         except Exception as error:  # noqa: BLE001 - told to whoever uses the table next
             self._end(ClientError(f"table {self.name!r} stopped following: {error!r}"))
 
+    def _read(self) -> None:
+        for number_first, batch in self._group.read_batches(self._table.number + 1):
+            with self._moved:
+                for message in messages_from(number_first, batch):
+                    if message.number > self._table.number:
+                        self._fold(message.number, message.body)
+                self._moved.notify_all()
+
     def _begin(self) -> None:
-        """With the newest checkpoint, if there is one."""
-        there = self._group.checkpoints()
-        if not there.keep.fold:
-            self._group.set_keep(Keep(0, 0, 0, "table", 1, self._checkpoint_every))
-        if not there.checkpoints:
+        """With the newest checkpoint, if it is further than we are."""
+        for left in reversed(range(TRIES)):
+            there = self._group.checkpoints()
+            keep = there.keep
+            if not keep.fold:
+                bounds = (keep.count, keep.size, keep.age_ms)
+                self._group.set_keep(Keep(*bounds, "table", 1, self._checkpoint_every))
+            is_needed = self._table.number < there.collected
+            newest = there.checkpoints[-1] if there.checkpoints else None
+            if newest is None or newest.number <= self._table.number:
+                return
+            try:
+                table = fetch_table(self._group.engine, self._group.id, newest, self._progress)
+            except ClientError:
+                if self._group.engine.is_closed or (is_needed and not left):
+                    raise
+                if not is_needed and not left:
+                    return  # All messages are there: they take longer, that is all.
+                continue  # It may have been superseded meanwhile.
+            with self._moved:
+                self._table = table
+                for watch in self._watches:
+                    watch.lose()
+                self._moved.notify_all()
             return
-        table = fetch_table(
-            self._group.engine, self._group.id, there.checkpoints[-1], self._progress
-        )
-        with self._moved:
-            self._table = table
-            self._moved.notify_all()
 
     def _end(self, problem: ClientError) -> None:
         with self._moved:
@@ -365,6 +391,10 @@ class Watch:
         """No more of it."""
         self._table._remove_watch(self)
 
+    def lose(self) -> None:
+        """Called by the table, under its lock: it has skipped changes."""
+        self._has_lost = True
+
     def add(self, changed: list[Changed]) -> None:
         """Called by the table, under its lock."""
         if self._has_lost:
@@ -382,8 +412,8 @@ class Watch:
         """Called by the table, under its lock."""
         if not self._changes:
             raise ClientError(
-                f"this watch was more than {WATCHED_MAX} changes behind and has lost some; look at"
-                " the table, and watch again"
+                "this watch, or its table, was too far behind and has lost changes; look at the"
+                " table, and watch again"
             )
         return self._changes.popleft()
 

@@ -31,6 +31,8 @@ from samcast.wire.retention import (
     CheckpointsRequest,
 )
 
+UNADVERTISED_MAX = 3
+
 Handler = Callable[[NodeId, Any, list[Effect]], None]
 
 
@@ -39,6 +41,8 @@ class Written(Event, frozen=True, gc=False):
 
     group: int
     checkpoint: Checkpoint
+    fold: str
+    fold_version: int
 
 
 class SendBlock(Effect, frozen=True, gc=False):
@@ -71,6 +75,7 @@ class CheckpointServer:
         self._turn = node
         self._epoch: Epoch = EPOCH_NONE
         self.held: dict[int, dict[int, Checkpoint]] = {}  # by group and number
+        self._folds: dict[int, tuple[str, int]] = {}  # by group: name and version
         self._advertised: dict[int, int] = {}  # by group: the newest
         self._handlers: dict[type, Handler] = {
             Heartbeat: self._on_heartbeat,
@@ -87,12 +92,25 @@ class CheckpointServer:
                 if handler is not None:
                     handler(event.sender, event.message, out)
             elif type(event) is Written:
-                self.held.setdefault(event.group, {})[event.checkpoint.number] = event.checkpoint
-                self._due_ms = self._now_ms
+                self._on_written(event, out)
             elif type(event) is Ticked:
                 self._now_ms = event.now_ms
         self._report(out)
         return out
+
+    def _on_written(self, written: Written, out: list[Effect]) -> None:
+        group, number = written.group, written.checkpoint.number
+        fold = (written.fold, written.fold_version)
+        if self._folds.get(group) != fold:  # States of another fold are of no use.
+            self._folds[group] = fold
+            for other in list(self.held.get(group, ())):
+                self._drop(group, other, False, out)
+        held = self.held.setdefault(group, {})
+        held[number] = written.checkpoint
+        self._due_ms = self._now_ms
+        waiting = sorted(n for n in held if n > self._advertised.get(group, 0))
+        for other in waiting[:-UNADVERTISED_MAX]:  # Nobody else comes to them, it seems.
+            self._drop(group, other, False, out)
 
     def due_ms(self) -> int:
         """The next repeat."""
@@ -110,7 +128,8 @@ class CheckpointServer:
         servers = servers_with(self._configuration, ROLE_COMMIT)
         for group, checkpoint in self._waiting():
             number = self._configuration.number
-            report = CheckpointReport(number, self._epoch, self.uuid, group, checkpoint)
+            said = (group, checkpoint, *self._folds[group])
+            report = CheckpointReport(number, self._epoch, self.uuid, *said)
             if self._epoch[1]:
                 out.append(Send(self._epoch[1], report))
             self._turn += 1
@@ -138,7 +157,8 @@ class CheckpointServer:
                         f"group {said.group} at {own.number}: our state is not the advertised one",
                     )
                 )
-                self._drop(said.group, own.number, True, out)
+                for number in [n for n in held if n >= own.number]:  # and what follows from it
+                    self._drop(said.group, number, True, out)
         for number in [n for n in held if n < said.checkpoints[0].number]:
             self._drop(said.group, number, False, out)
 

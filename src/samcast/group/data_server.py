@@ -340,7 +340,8 @@ class DataServer:
         if not self.follower.on_snapshot_reply(sender, reply, self._now_ms, out):
             return
         for group, rows in self.follower.core.groups.items():
-            if group != CELL:  # What came before the snapshot is known by number only.
+            # What came before the snapshot is known by number only.
+            if group != CELL and not rows.is_removed:
                 self.collecting.collect(group, out)
                 self.numbered.lack_span(group, 1, rows.head + 1)
         self._settle_skipped()

@@ -301,9 +301,11 @@ class Numbering:
         if type(request) is GroupRemovalRequest:
             return GroupRemovedEntry(request.group) if is_open_question else None
         if type(request) is KeepRequest:
-            return KeepEntry(request.group, request.keep) if is_open_question else None
+            is_there = request.group in tail.groups
+            return KeepEntry(request.group, request.keep) if is_open_question and is_there else None
         if type(request) is BeginRequest:
-            return BeginEntry(request.group, request.number) if is_open_question else None
+            begin = BeginEntry(request.group, request.number)
+            return begin if is_open_question and request.group in tail.groups else None
         if type(request) is LeaseRequest:
             lease = LeaseEntry(*astuple(request))
             return lease if is_open_question and request.group in tail.groups else None

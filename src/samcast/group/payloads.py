@@ -279,8 +279,8 @@ class Numbered:
         self._runs[key[0]].remove(number_first)
         self.lack(key[0], number_first, count, key, digest)
 
-    def collect(self, group: int, number: int) -> list[BatchKey]:
-        """Give up all that lies at or below a number; what that was."""
+    def collect(self, group: int, number: int, most: int = 2**31) -> list[BatchKey]:
+        """Give up what lies at or below a number, so many runs at most; what that was."""
         self._collected[group] = max(number, self._collected.get(group, 0))
         lacking = self._lacking.get(group)
         if lacking is not None:
@@ -288,11 +288,15 @@ class Numbered:
             if not lacking.ranges:
                 del self._lacking[group]
         runs = self._runs.get(group)
-        keys = runs.cut(number) if runs is not None else []
+        keys = runs.cut(number, most) if runs is not None else []
         # Somebody may have used an id again, long after: its later payload stays.
-        keys = [key for key in keys if self.number_of(key) <= number]
-        self._at.drop(keys)
-        return keys
+        self._at.drop([key for key in keys if self.number_of(key) <= number])
+        return [key for key in keys if key not in self._at]
+
+    def is_collected(self, group: int, number: int) -> bool:
+        """Whether nothing is left at or below a number."""
+        runs = self._runs.get(group)
+        return not runs or not runs.firsts or runs.firsts[0] + runs.counts[0] - 1 > number
 
     def lack(self, group: int, number_first: int, count: int, key: BatchKey, digest: bytes) -> None:
         """A committed run isn't here; remember what it must be."""
@@ -345,7 +349,9 @@ class Numbered:
         """Whether a payload fills a hole, being what must be there as far as that is known."""
         lacking = self._lacking.get(key[0])
         at = max(number_first, self._collected.get(key[0], 0) + 1)
-        if lacking is None or lacking.ranges.contiguous_end(at) < number_first + count:
+        if lacking is None or at >= number_first + count:
+            return False
+        if lacking.ranges.contiguous_end(at) < number_first + count:
             return False
         expected = lacking.expected.get(number_first)
         return expected is None or expected == (key, digest)

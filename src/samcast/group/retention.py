@@ -16,12 +16,15 @@ from samcast.wire.order import (
     Checkpoint,
     CheckpointEntry,
     CollectEntry,
+    Keep,
     LeaseLapsedEntry,
 )
 from samcast.wire.retention import CheckpointReport, Holdings
 
 if TYPE_CHECKING:
     from samcast.group.sequencer import Sequencer
+
+Fold = tuple[str, int]  # name and version
 
 
 class Retention:
@@ -31,21 +34,29 @@ class Retention:
         self._sequencer = sequencer
         self._interval_ms = interval_ms
         self._due_ms = 0
-        self._holdings: dict[NodeId, dict[int, int]] = {}
+        self._holdings: dict[NodeId, dict[int, tuple[int, Keep]]] = {}
         self._reports: dict[int, dict[NodeId, Checkpoint]] = {}  # newest of each, per group
+        self._folds: dict[int, Fold] = {}  # by which these reports were made
         self._leases: dict[tuple[int, str], tuple[int, int]] = {}  # nonce, since when we know it
 
     def on_holdings(self, sender: NodeId, holdings: Holdings) -> None:
         """A data server says what needn't stay by size or age."""
         if self._is_listed(sender, holdings.uuid, ROLE_DATA):
-            self._holdings[sender] = dict(holdings.numbers)
+            self._holdings[sender] = {group: (n, keep) for group, n, keep in holdings.numbers}
 
     def on_report(self, sender: NodeId, report: CheckpointReport, out: list[Effect]) -> None:
         """A checkpoint server has a state on its disk."""
         if not self._is_listed(sender, report.uuid, ROLE_CHECKPOINT):
             out.append(Warn("report-of-other-disk", f"{sender} with uuid {report.uuid}"))
             return
-        reports = self._reports.setdefault(report.group, {})
+        retained = self._sequencer.tail.retained.get(report.group)
+        fold = (report.fold, report.fold_version)
+        if retained is None or fold != (retained.keep.fold, retained.keep.fold_version):
+            return  # A state of a fold that the group has no more.
+        if self._folds.get(report.group) != fold:
+            self._folds[report.group] = fold
+            self._reports[report.group] = {}
+        reports = self._reports[report.group]
         reports[sender] = report.checkpoint
         rivals = {
             node: other.hash
@@ -89,7 +100,14 @@ class Retention:
             if sequencer.has_room and retained.can_collect(number, number):
                 sequencer.append(CollectEntry(group, number))
             for name, lease in list(retained.leases.items()):
-                self._see_lease(group, name, lease, now_ms, out)
+                if sequencer.has_room:
+                    self._see_lease(group, name, lease, now_ms, out)
+        there = sequencer.tail.retained
+        self._leases = {
+            (group, name): seen
+            for (group, name), seen in self._leases.items()
+            if group in there and name in there[group].leases
+        }
 
     def _unwanted(self, group: int, retained: Retained) -> int:
         """Up to which number messages are beyond the bounds of their group, and not needed."""
@@ -98,7 +116,8 @@ class Retention:
         if keep.count:
             numbers.append(head - keep.count)
         if keep.size or keep.age_ms:
-            told = [numbers.get(group, 0) for numbers in self._holdings.values()]
+            said = [numbers.get(group, (0, keep)) for numbers in self._holdings.values()]
+            told = [number for number, by in said if by == keep]
             numbers.append(kth_largest(told, self._sequencer.configuration.k_data))
         if keep.fold and not (keep.count or keep.size or keep.age_ms):
             numbers.append(head)

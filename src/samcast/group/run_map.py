@@ -203,16 +203,15 @@ class RunMap:
         wanted.sort()
         first = bisect_left(sender.counters, wanted[0])
         end = bisect_right(sender.counters, wanted[-1])
-        if sender.counters[first:end].tolist() != wanted:
-            found = [self.pop((*name, counter, 0)) for counter in wanted]
-            return [values[0] for values in found if values is not None]
-        dropped = sender.columns[0][first:end].tolist()
-        for column in (sender.counters, *sender.columns):
-            del column[first:end]
+        dropped: list[Any] = []
+        for begin, stop in reversed(_stretches(sender.counters[first:end].tolist(), wanted)):
+            dropped += sender.columns[0][first + begin : first + stop].tolist()
+            for column in (sender.counters, *sender.columns):
+                del column[first + begin : first + stop]
         self._count -= len(dropped)
         if not sender.counters:
             del self._senders[name]
-        return list(dropped)
+        return dropped
 
     def column(self, at: int) -> Iterator[Any]:
         """One column, sender by sender."""
@@ -310,9 +309,10 @@ class ByNumber:
             self._who, self._stages = _picked(self._who, order), _picked(self._stages, order)
             self._counters = _picked(self._counters, order)
 
-    def cut(self, number: int) -> list[BatchKey]:
-        """Forget the runs all of whose numbers are at or below one; which they were."""
-        end = bisect_right(self.firsts, number)
+    def cut(self, number: int, most: int = 2**31) -> list[BatchKey]:
+        """Forget the runs all of whose numbers are at or below one, so many at most; which they
+        were."""
+        end = min(most, bisect_right(self.firsts, number))
         while end and self.firsts[end - 1] + self.counts[end - 1] - 1 > number:
             end -= 1
         keys = [self.key_at(at) for at in range(end)]
@@ -336,6 +336,22 @@ class ByNumber:
         at = bisect_left(self.firsts, number_first)
         del self.firsts[at], self.counts[at]
         del self._who[at], self._counters[at], self._stages[at]
+
+
+def _stretches(values: list[int], wanted: list[int]) -> list[tuple[int, int]]:
+    """Where the wanted ones lie among the values, as stretches [first, end)."""
+    if values == wanted:
+        return [(0, len(values))]
+    chosen = dict.fromkeys(wanted)
+    found: list[tuple[int, int]] = []
+    for at, value in enumerate(values):
+        if value not in chosen:
+            continue
+        if found and found[-1][1] == at:
+            found[-1] = (found[-1][0], at + 1)
+        else:
+            found.append((at, at + 1))
+    return found
 
 
 def order_of(values: "array[int]") -> list[int] | None:

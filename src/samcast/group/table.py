@@ -17,6 +17,7 @@ from samcast.wire.table import Change, Put, decode_change
 
 HASH_SPACE = 2**256
 HASH_BYTES = 32
+INTERVAL = 50_000  # messages between two checkpoints, where nothing is said
 WRITES_PER_ROW = 2  # between two checkpoints, at least
 
 
@@ -48,7 +49,7 @@ class Table:
         self._expiring: list[tuple[int, bytes]] = []  # a heap; some are put anew meanwhile
         self._hash = 0
         self.size = 0  # bytes of keys and values
-        self.writes = 0  # folded in so far, whether they had an effect or not
+        self.writes = 0  # folded in so far, with an effect or not; a message is at least one
         self.malformed = 0
 
     def __len__(self) -> int:
@@ -66,9 +67,10 @@ class Table:
             change = decode_change(body)
         except WireError:
             self.malformed += 1
+            self.writes += 1
             return None
         self.clock_ms = max(self.clock_ms, change.clock_ms)
-        self.writes += len(change.writes)
+        self.writes += max(1, len(change.writes))
         expired = self._expire(number)
         if not self._holds(change):
             return expired or None
@@ -190,9 +192,10 @@ class Schedule:
 
     def is_due(self, table: Table, interval: int) -> bool:
         """Asked after each message."""
-        if table.number % max(1, interval):
+        interval = interval or INTERVAL
+        if table.number % interval:
             return False
-        step = max(1, interval)
+        step = interval
         while step < WRITES_PER_ROW * len(table):
             step *= 2
         before, self._before = self._before, table.writes

@@ -52,7 +52,7 @@ class Checkpointing:
         if said.number:
             self.problems.pop(said.group, None)
             found = Checkpoint(said.number, said.rows, said.size, bytes.fromhex(said.hash))
-            self._post(Written(said.group, found))
+            self._post(Written(said.group, found, said.fold, said.fold_version))
             return
         what = said.failed or said.retried or said.dropped
         if self.problems.get(said.group) != what:

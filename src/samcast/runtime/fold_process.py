@@ -2,14 +2,18 @@
 ended with the node, begun anew if it dies."""
 
 import asyncio
+import contextlib
 import importlib.util
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
+
+from samcast.wire.order import FoldName, Natural
 
 WORKER = "samcast.client.fold_worker"
 PAUSE_S = 2.0  # before it is begun anew
@@ -19,14 +23,20 @@ LINE_BYTES_MAX = 64 * 1024
 class Said(msgspec.Struct, frozen=True):
     """One line of the worker."""
 
-    group: int
-    number: int = 0  # of a checkpoint that is written and checked
-    rows: int = 0
-    size: int = 0
-    hash: str = ""
+    group: Natural
+    number: Natural = 0  # of a checkpoint that is written and checked
+    rows: Natural = 0
+    size: Natural = 0
+    hash: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    fold: FoldName = ""
+    fold_version: Natural = 0
     failed: str = ""
     retried: str = ""
     dropped: str = ""
+
+    def __post_init__(self) -> None:
+        if self.number and not self.hash:
+            raise ValueError("a checkpoint without a hash")
 
 
 class FoldProcess:
@@ -69,19 +79,26 @@ class FoldProcess:
         self._not_before = time.monotonic() + PAUSE_S
         command = [sys.executable, "-m", WORKER, self._address, str(self._folder)]
         pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, limit=LINE_BYTES_MAX
-        )
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=pipe, stdout=pipe, limit=LINE_BYTES_MAX
+            )
+        except OSError as error:
+            self._say("fold", f"the process that folds can't be started: {error}; later, perhaps")
+            return
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
+        """Whatever it says, it can't hurt us; if it says what it never should, it begins anew."""
         assert process.stdout is not None
-        while line := await process.stdout.readline():
-            try:
-                said = msgspec.json.decode(line, type=Said)
-            except msgspec.DecodeError:
-                continue  # Somebody else's words on its standard output.
-            self._on_said(said)
+        try:
+            while line := await process.stdout.readline():
+                self._on_said(msgspec.json.decode(line, type=Said))
+        except (msgspec.DecodeError, ValueError) as error:
+            self._say("fold", f"the process that folds said something else: {str(error)[:200]}")
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
         await process.wait()
 
     def kill(self) -> None:
@@ -95,8 +112,3 @@ class FoldProcess:
             return
         self.kill()
         await self._process.wait()
-
-
-def facts_of(said: Said) -> dict[str, Any]:
-    """For a line of the log."""
-    return {k: v for k, v in msgspec.structs.asdict(said).items() if v}

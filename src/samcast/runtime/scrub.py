@@ -65,7 +65,8 @@ class Scrub:
         rotten = await asyncio.to_thread(self._rotten_of, piece)
         self.payloads += len(piece)
         for key in rotten:
-            if self._store.read(key) is None:  # It may just have been given up, or stored anew.
+            # It may just have been given up, or stored anew.
+            if self._store.is_stored(key) and self._store.read(key) is None:
                 self.rotten += 1
                 self._on_rotted(key)
         await asyncio.sleep(size / self._bytes_per_s)

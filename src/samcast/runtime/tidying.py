@@ -8,6 +8,7 @@ durable before the old one goes, so a crash at any point leaves each payload at 
 import asyncio
 import errno
 import os
+import shutil
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from samcast.wire.segment import record_parts
 
 LOOK_S = 0.5
 SHARE = 0.25  # of a segment's payloads; with more of them it isn't worth the writing
+ROOM_BYTES = 512 * 1024 * 1024  # free, before anything is moved: votes come first
 AT_ONCE = 1000  # payloads looked at before the loop may do something else
 
 Numbers = dict[BatchKey, int]
@@ -46,13 +48,19 @@ class Tidying:
 
     async def look(self) -> None:
         """One round."""
-        for generation in self._store.spent_segments(SHARE):
+        spent = self._store.spent_segments(SHARE)
+        for generation in sorted(spent, key=self._store.is_spent, reverse=True):
+            if not self._store.is_spent(generation) and not self._has_room():
+                return  # Nowhere to move anything to; later, perhaps.
             try:
                 await self._tidy(generation)
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     self._on_failed(error)
-                return  # Without room there is nowhere to move anything to; later, perhaps.
+                return
+
+    def _has_room(self) -> bool:
+        return shutil.disk_usage(self._store.folder).free > ROOM_BYTES
 
     async def _tidy(self, generation: int) -> None:
         store = self._store

@@ -13,7 +13,7 @@ from samcast.machine.ports import Channel, Effect, Role
 from samcast.machine.quorum import check_quorums
 from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.sim.disk import Disk
-from samcast.sim.folding import Folding
+from samcast.sim.folding import FOLD, Folding
 from samcast.sim.judge import Judge
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
@@ -252,7 +252,7 @@ class Cluster:
         interval = self.shape.fold_interval
         keep = Keep(count=self.shape.keep_count)
         if interval:
-            keep = Keep(fold="simulated", fold_version=1, interval=interval)
+            keep = Keep(0, 0, 0, *FOLD, interval)
         if not self.world.run_until(limit, self._are_answered):
             return False
         for group in self.groups:

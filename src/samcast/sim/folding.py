@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 AGAIN_US = 60_000
 HASH_START = bytes(32)
+FOLD = ("simulated", 1)
 
 
 def folded(before: bytes, number: int, body: bytes) -> bytes:
@@ -98,7 +99,7 @@ class Folding:
         assert process.disk is not None
         for group, held in process.disk.checkpoints.items():
             for found in held.values():
-                self._post(process, process.life, Written(group, found))
+                self._post(process, process.life, Written(group, found, *FOLD))
 
     def _post(self, process: Process, life: int, event: Written) -> None:
         at = next((i for i, r in enumerate(process.roles) if type(r) is CheckpointServer), None)
@@ -137,7 +138,7 @@ class Folding:
         if process.life == life and process.disk is not None:
             process.disk.checkpoints.setdefault(group, {})[found.number] = found
             self._cluster.judge.advertised.on_written(process.disk.uuid, group, found)
-            self._post(process, life, Written(group, found))
+            self._post(process, life, Written(group, found, *FOLD))
 
     def _begin_again(self, process: Process, life: int, role: Role, lost: Lost) -> None:
         """Messages are gone: go on from the newest advertised state, if somebody up has it."""

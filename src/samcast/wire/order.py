@@ -13,6 +13,8 @@ from msgspec import Meta
 # Ranges and lengths are part of the types: the decoder turns nonsense away before a role sees it.
 Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+# So far below what a number can be that a group never gets to its end.
+Beginning = Annotated[int, Meta(ge=1, le=2**62)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
 FoldName = Annotated[str, Meta(max_length=255)]  # "": none
 LeaseName = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -221,7 +223,7 @@ class BeginEntry(Entry, frozen=True, gc=False, array_like=True, tag=16):
     """A group that nobody has sent to goes on from a number, as one that is restored does."""
 
     group: Natural
-    number: Positive
+    number: Beginning
 
 
 AnyEntry = (

@@ -5,12 +5,13 @@ Tags go on from those of `wire.group`.
 
 from samcast.wire.control import Control
 from samcast.wire.order import (
+    Beginning,
     Checkpoint,
     Epoch,
+    FoldName,
     Keep,
     LeaseName,
     Natural,
-    Positive,
     Record,
 )
 
@@ -21,7 +22,7 @@ class Holdings(Control, frozen=True, gc=False, array_like=True, tag=32):
     configuration: Natural
     epoch: Epoch
     uuid: Natural
-    numbers: tuple[tuple[Natural, Natural], ...]  # group, number
+    numbers: tuple[tuple[Natural, Natural, Keep], ...]  # group, number, and by which bounds
 
 
 class Collected(Control, frozen=True, gc=False, array_like=True, tag=33):
@@ -39,6 +40,8 @@ class CheckpointReport(Control, frozen=True, gc=False, array_like=True, tag=34):
     uuid: Natural
     group: Natural
     checkpoint: Checkpoint
+    fold: FoldName
+    fold_version: Natural
 
 
 class CheckpointsRequest(Control, frozen=True, gc=False, array_like=True, tag=35):
@@ -88,7 +91,7 @@ class BeginRequest(Record, frozen=True, gc=False, array_like=True, tag=9):
     """Have an empty group go on from a number."""
 
     group: Natural
-    number: Positive
+    number: Beginning
 
 
 class LeaseRequest(Record, frozen=True, gc=False, array_like=True, tag=8):
