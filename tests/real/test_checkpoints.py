@@ -1,5 +1,6 @@
 """Checkpoints on real nodes: equal at every server, joined with, through kills and damage."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -13,8 +14,10 @@ from samcast.checkpoint.blocks import check_checkpoint
 from samcast.client.blocking import Client, Group
 from samcast.client.leading import sequencer_of
 from samcast.errors import CollectedError
+from samcast.runtime.cluster_file import write_cluster_file
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.order import Keep
+from tests.real.conftest import running
 from tests.real.striking import NODES, pause, restart
 
 WAIT_S = 40.0
@@ -138,6 +141,20 @@ def test_a_damaged_or_lost_checkpoint_is_had_from_others(cluster: LocalCluster) 
         while not places(cluster, "n1") and time.monotonic() < limit:
             pause(0.1)
         assert check_checkpoint(places(cluster, "n1")[-1]).rows == 40
+
+
+@pytest.mark.req("GRP-15")
+def test_a_server_that_keeps_no_order_folds_too(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "cluster")
+    plan = cluster.make(3)
+    nodes = (*plan.nodes[:2], dataclasses.replace(plan.nodes[2], roles=("data", "checkpoint")))
+    write_cluster_file(dataclasses.replace(plan, nodes=nodes, k_commit=2, e_commit=1))
+    with running(cluster), samcast.connect(cluster.address) as client:
+        filled(client, 300)
+        limit = time.monotonic() + WAIT_S
+        while not places(cluster, "n3") and time.monotonic() < limit:
+            pause(0.1)
+        assert check_checkpoint(places(cluster, "n3")[-1]).rows == 40
 
 
 @pytest.mark.req("GRP-15")

@@ -76,6 +76,7 @@ class Telling:
             said.update(_of_commit(self.commit))
         if self.data is not None:
             said["data"] = _of_data(self.data)
+            said.setdefault("groups", _groups_of(self.data.follower.core))
         if self.scrub is not None:
             said["scrub"] = {
                 "rounds": self.scrub.rounds,
@@ -106,12 +107,16 @@ def _of_commit(commit: CommitServer) -> dict[str, Any]:
         "leader": commit.election.leader,
         "index": commit.core.index,
         "state": _state_of(commit),
-        "groups": [
-            {"name": rows.name, "id": group, "head": rows.head, **_kept(commit.core, group)}
-            for group, rows in commit.core.groups.items()
-            if group and not rows.is_removed
-        ],
+        "groups": _groups_of(commit.core),
     }
+
+
+def _groups_of(core: Core) -> list[dict[str, Any]]:
+    return [
+        {"name": rows.name, "id": group, "head": rows.head, **_kept(core, group)}
+        for group, rows in core.groups.items()
+        if group and not rows.is_removed
+    ]
 
 
 def _kept(core: Core, group: int) -> dict[str, Any]:
