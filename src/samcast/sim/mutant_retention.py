@@ -5,6 +5,7 @@ from typing import Any
 from samcast.group.collecting import Collecting
 from samcast.group.retained import GENERATIONS, Retained
 from samcast.group.retention import Retention
+from samcast.group.rows import GroupRows, GroupState
 from samcast.group.storage import DropCollected
 from samcast.machine.ports import Effect
 from samcast.sim.mutant import Mutant, replace
@@ -65,6 +66,18 @@ def collected_by_head() -> None:
     replace(Collecting, "collect", collect)
 
 
+def rows_only_from_the_log() -> None:
+    """Who begins with a snapshot knows of no sender but those in the entries behind it."""
+    before = GroupRows.of_state
+
+    def of_state(state: GroupState, runs_max: int) -> GroupRows:
+        rows = before(state, runs_max)
+        rows.unnamed.clear()
+        return rows
+
+    replace(GroupRows, "of_state", staticmethod(of_state))
+
+
 RETENTION_MUTANTS = (
     Mutant("one-copy-is-enough", "a checkpoint is advertised when one server has it (CE-14)",
            one_copy_is_enough),
@@ -73,6 +86,8 @@ RETENTION_MUTANTS = (
     Mutant("leases-ignored", "messages go that somebody holds a lease on (G4)", leases_ignored),
     Mutant("checkpoints-ignored", "messages go before two checkpoints hold them (G4, G6)",
            checkpoints_ignored),
+    Mutant("rows-only-from-the-log", "what senders have sent is not in snapshots (CE-12)",
+           rows_only_from_the_log),
     Mutant("collected-by-head", "a data server gives up what no entry names (G7)",
            collected_by_head),
 )  # fmt: skip
