@@ -129,6 +129,8 @@ def made(kind: Any, hints: Hints, pick: Pick) -> Any:
             return made(pick(kinds), hints, pick)
         case msgspec.inspect.StructType():
             return struct(kind, hints, pick)
+        case msgspec.inspect.NoneType():
+            return None
         case _:
             raise NotImplementedError(f"no values of {kind}")
 

@@ -147,4 +147,10 @@ def test_proposers_hear_what_became_of_it() -> None:
     assert core.outcome(3, keep) is None
     core.apply(KeepEntry(GROUP, Keep(count=5)))
     assert core.outcome(3, keep) == Outcome(3, OutcomeKind.DONE)
+    late = KeepRequest(GROUP, Keep(count=9), Keep())  # it hasn't heard of that
+    assert core.outcome(5, late) is None
+    assert not core.apply(KeepEntry(GROUP, late.keep, late.before))
+    assert core.outcome(5, late, is_settled=True) == Outcome(5, OutcomeKind.REFUSED)
+    assert core.retained[GROUP].keep == Keep(count=5)
+    assert core.apply(KeepEntry(GROUP, late.keep, Keep(count=5)))
     assert core.outcome(4, KeepRequest(99, Keep())) is None  # it may still be made

@@ -12,6 +12,7 @@ from samcast.runtime.data_segments import segments_in
 from samcast.runtime.data_store import DataStore
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.runtime.tidying import Tidying
+from samcast.wire.order import Keep
 from tests.real.striking import NODES, pause, restart
 from tests.real.test_data_store import SMALL, UUID, batch, key, written
 
@@ -95,6 +96,26 @@ def test_it_holds_through_restarts_and_for_a_new_disk(cluster: LocalCluster) -> 
         with samcast.connect(f"{node.host}:{node.port}") as client:
             numbers = [m.number for m in client.group("orders").read(count=10)]
             assert numbers == list(range(34, 44))
+
+
+@pytest.mark.req("GRP-20")
+def test_of_two_who_change_the_same_one_wins_and_the_other_goes_on_from_there(
+    cluster: LocalCluster,
+) -> None:
+    with samcast.connect(cluster.address) as client:
+        orders = client.group("orders")
+        tried = []
+
+        def changed(keep: Keep) -> Keep:
+            tried.append(keep)
+            if len(tried) == 1:  # Somebody else is faster.
+                with samcast.connect(cluster.address) as other:
+                    other.group("orders").keep(size=10**9)
+            return Keep(7, keep.size, keep.age_ms)
+
+        orders.change_keep(changed)
+        assert tried[0] == Keep()
+        assert orders.checkpoints().keep == Keep(7, 10**9)
 
 
 # Segments.

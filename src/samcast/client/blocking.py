@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -27,6 +27,7 @@ from samcast.wire.retention import Checkpoints, KeepRequest
 if TYPE_CHECKING:
     import pyarrow
 
+KEEP_TRIES = 10
 LIFETIME = 10_000_000  # numbers for which a repeated message is still recognised
 SENDERS_MAX = 100_000  # unnamed senders of a group that are remembered
 OPEN_S = 30.0
@@ -364,16 +365,32 @@ class Group(Sending):
     ) -> None:
         """From now on keep the newest messages only: so many, so many bytes, so many seconds old,
         whichever is least; with nothing said, all of them for ever."""
-        bounds = Keep(bound(count, "count"), bound(size, "size"), bound(age, "age", 1000))
-        now = self.checkpoints().keep
-        fold = (now.fold, now.fold_version, now.interval)
-        self.set_keep(Keep(bounds.count, bounds.size, bounds.age_ms, *fold))
+        wanted = (bound(count, "count"), bound(size, "size"), bound(age, "age", 1000))
+
+        def changed(keep: Keep) -> Keep:
+            return Keep(*wanted, keep.fold, keep.fold_version, keep.interval)
+
+        self.change_keep(changed)
+
+    def change_keep(self, changed: Callable[[Keep], Keep]) -> None:
+        """The same for any of the settings, from what they are; nobody else's change is undone."""
+        for _ in range(KEEP_TRIES):
+            before = self.checkpoints().keep
+            keep = changed(before)
+            if keep == before:
+                return
+            request = KeepRequest(self.id, keep, before)
+            outcome = self._engine.call(self._engine.propose(request), OPEN_S)
+            if outcome.kind is OutcomeKind.DONE:
+                return
+        raise RefusedError(
+            f"group {self.name!r}: others change what stays of it at the same time; look at it"
+            " (`samcast group keep`), and try again"
+        )
 
     def set_keep(self, keep: Keep) -> None:
-        """The same, and by which fold it has checkpoints."""
-        outcome = self._engine.call(self._engine.propose(KeepRequest(self.id, keep)), OPEN_S)
-        if outcome.kind is not OutcomeKind.DONE:
-            raise refused(f"group {self.name!r}", outcome)
+        """The same, whatever it was before."""
+        self.change_keep(lambda _: keep)
 
     def lease(self, name: str, number: int = 0, *, ttl: float = LEASE_S) -> "Lease":
         """Have all messages above a number stay until you `advance` or `release` the lease, or do

@@ -112,10 +112,8 @@ class ReplicatedTable:
         """With the newest checkpoint, if it is further than we are."""
         for left in reversed(range(TRIES)):
             there = self._group.checkpoints()
-            keep = there.keep
-            if not keep.fold:
-                bounds = (keep.count, keep.size, keep.age_ms)
-                self._group.set_keep(Keep(*bounds, "table", 1, self._checkpoint_every))
+            if not there.keep.fold:
+                self._group.change_keep(self._with_fold)
             is_needed = self._table.number < there.collected
             newest = there.checkpoints[-1] if there.checkpoints else None
             if newest is None or newest.number <= self._table.number:
@@ -134,6 +132,12 @@ class ReplicatedTable:
                     watch.lose()
                 self._moved.notify_all()
             return
+
+    def _with_fold(self, keep: Keep) -> Keep:
+        if keep.fold:
+            return keep
+        bounds = (keep.count, keep.size, keep.age_ms)
+        return Keep(*bounds, "table", 1, self._checkpoint_every)
 
     def _end(self, problem: ClientError) -> None:
         with self._moved:

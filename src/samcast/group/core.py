@@ -311,8 +311,8 @@ class Core:
 
     def _fold_keep(self, entry: KeepEntry) -> bool:
         retained = self.retained_of(entry.group)
-        if retained is None:
-            return False
+        if retained is None or entry.before not in (None, retained.keep):
+            return False  # Somebody else was first.
         self.retained[entry.group] = retained
         retained.set_keep(entry.keep)
         return True

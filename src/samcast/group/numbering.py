@@ -301,8 +301,8 @@ class Numbering:
         if type(request) is GroupRemovalRequest:
             return GroupRemovedEntry(request.group) if is_open_question else None
         if type(request) is KeepRequest:
-            is_there = request.group in tail.groups
-            return KeepEntry(request.group, request.keep) if is_open_question and is_there else None
+            keep = KeepEntry(*astuple(request))
+            return keep if is_open_question and request.group in tail.groups else None
         if type(request) is BeginRequest:
             begin = BeginEntry(request.group, request.number)
             return begin if is_open_question and request.group in tail.groups else None

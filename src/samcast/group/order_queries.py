@@ -30,11 +30,12 @@ from samcast.wire.order import (
     AnyEntry,
     DecisionEntry,
     GroupRemovedEntry,
+    KeepEntry,
     OpenEntry,
     RunEntry,
     SenderRemovedEntry,
 )
-from samcast.wire.retention import Checkpoints, CheckpointsRequest
+from samcast.wire.retention import Checkpoints, CheckpointsRequest, KeepRequest
 
 if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
@@ -239,6 +240,8 @@ def _settles(entry: AnyEntry, request: AnyRequest) -> bool:
         )
     if type(request) is SenderRemovalRequest and type(entry) is SenderRemovedEntry:
         return (entry.scope, entry.sender) == (request.scope, request.sender)
+    if type(request) is KeepRequest and type(entry) is KeepEntry:
+        return (entry.keep, entry.before) == (request.keep, request.before)
     if type(request) is GroupRemovalRequest and type(entry) is GroupRemovedEntry:
         return entry.group == request.group
     return False

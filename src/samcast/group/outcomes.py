@@ -41,7 +41,7 @@ def outcome_of(core: "Core", nonce: int, request: AnyRequest, is_settled: bool) 
     if type(request) is BeginRequest:
         return _begin_outcome(core, nonce, request, is_settled)
     if type(request) is KeepRequest or type(request) is LeaseRequest:
-        return _retention_outcome(core, nonce, request)
+        return _retention_outcome(core, nonce, request, is_settled)
     if type(request) is GroupRemovalRequest:
         if request.group == CELL:
             return Outcome(nonce, OutcomeKind.REFUSED)
@@ -66,14 +66,16 @@ def _begin_outcome(
 
 
 def _retention_outcome(
-    core: "Core", nonce: int, request: KeepRequest | LeaseRequest
+    core: "Core", nonce: int, request: KeepRequest | LeaseRequest, is_settled: bool
 ) -> Outcome | None:
     retained = core.retained_of(request.group)
     if retained is None:
         is_gone = request.group < core.group_next
         return Outcome(nonce, OutcomeKind.REFUSED) if is_gone else None
     if type(request) is KeepRequest:
-        return Outcome(nonce, OutcomeKind.DONE) if retained.keep == request.keep else None
+        if retained.keep == request.keep:
+            return Outcome(nonce, OutcomeKind.DONE)
+        return Outcome(nonce, OutcomeKind.REFUSED) if is_settled else None
     assert type(request) is LeaseRequest
     if not retained.can_lease(request.name, request.number, request.ttl_ms):
         return Outcome(nonce, OutcomeKind.REFUSED, retained.collected)

@@ -194,10 +194,12 @@ class CollectEntry(Entry, frozen=True, gc=False, array_like=True, tag=12):
 
 
 class KeepEntry(Entry, frozen=True, gc=False, array_like=True, tag=13):
-    """How long a group's messages stay from here on."""
+    """How long a group's messages stay from here on, if they stay as in `before` until now; None:
+    whatever it was."""
 
     group: Natural
     keep: Keep
+    before: Keep | None = None
 
 
 class LeaseEntry(Entry, frozen=True, gc=False, array_like=True, tag=14):

@@ -81,10 +81,11 @@ class BlockReply(Control, frozen=True, gc=False, array_like=True, tag=38):
 
 
 class KeepRequest(Record, frozen=True, gc=False, array_like=True, tag=7):
-    """Have a group's messages stay so long."""
+    """Have a group's messages stay so long, in the place of what is `before`; None: anything."""
 
     group: Natural
     keep: Keep
+    before: Keep | None = None
 
 
 class BeginRequest(Record, frozen=True, gc=False, array_like=True, tag=9):
