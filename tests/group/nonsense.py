@@ -108,7 +108,7 @@ class Hints:
 # One value after the other, each picked by whoever wants them: hypothesis, or a seed.
 
 
-def made(kind: Any, hints: Hints, pick: Pick) -> Any:
+def made(kind: Any, hints: Hints, pick: Pick) -> Any:  # noqa: C901 - a branch per kind of type
     """A value of one type, as `msgspec` describes it."""
     match kind:
         case msgspec.inspect.IntType(ge=least):
