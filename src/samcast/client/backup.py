@@ -25,6 +25,7 @@ from samcast.client.joining import fetch_table
 from samcast.client.lease import Lease
 from samcast.errors import CollectedError, DiskError, SamcastError
 from samcast.group.table import Table
+from samcast.runtime.folder import write_durably
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.batch import Batch, decode_batch, encode_batch
 from samcast.wire.errors import WireError
@@ -95,7 +96,7 @@ def back_up(client: Client, folder: Path, say: Say) -> Copy:
         lease.release()
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     copy = Copy(FORMAT, str(status["cluster"]), made, copies)
-    _write(folder / LIST, msgspec.json.format(msgspec.json.encode(copy), indent=1))
+    write_durably(folder / LIST, msgspec.json.format(msgspec.json.encode(copy), indent=1))
     check(folder)
     return copy
 
@@ -328,10 +329,3 @@ def _state_of(client: Client, group: Group, copy: GroupCopy) -> str:
     table = client.table(copy.name.removeprefix(TABLES))
     table.wait_for(copy.number, WAIT_S)
     return table.content_hash()
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
