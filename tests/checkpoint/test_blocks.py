@@ -73,7 +73,7 @@ def test_blocks_of_any_server_add_up_to_the_advertised_hash(tmp_path: Path) -> N
     put_together = Table()
     for number in (3, 1, 2):
         block = (tmp_path / "1" / block_name(number)).read_bytes()
-        put_together.load(read_block(block, listed.blocks[number - 1]))
+        put_together.load(*read_block(block, listed.blocks[number - 1]))
     listed.complete(put_together)
     assert put_together.state_hash() == advertised.hash
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from samcast.checkpoint.places import LIST, block_name
 from samcast.errors import DiskError
-from samcast.group.table import HASH_SPACE, Row, Table, row_hash, state_hash
+from samcast.group.table import HASH_BYTES, HASH_SPACE, Row, Table, row_hash, state_hash
 from samcast.wire.order import Checkpoint
 
 BLOCK_ROWS = 32_768
@@ -83,22 +83,27 @@ def read_list(data: bytes, checkpoint: Checkpoint | None = None) -> BlockList:
     return listed
 
 
-def read_block(data: bytes, expected: Block) -> list[tuple[bytes, Row]]:
-    """The rows of a block; a `DiskError` if they aren't the expected ones."""
+def read_block(data: bytes, expected: Block) -> tuple[list[tuple[bytes, Row]], int]:
+    """The rows of a block and the sum of their hashes; a `DiskError` if they aren't the expected
+    ones."""
     try:
         columns = pq.read_table(pa.BufferReader(data), schema=SCHEMA, memory_map=False)
     except (pa.ArrowException, OSError) as error:
         raise DiskError(f"a block that can't be read: {error}") from None
     lists = [columns.column(name).to_pylist() for name in SCHEMA.names]
     rows = [(key, Row(value, n, expires)) for key, value, n, expires in zip(*lists, strict=True)]
-    if len(rows) != expected.rows or _hash_of(rows) != expected.hash:
+    total = _hash_of(rows)
+    if len(rows) != expected.rows or _written(total) != expected.hash:
         raise DiskError("a block whose rows aren't what its list says")
-    return rows
+    return rows, total
 
 
-def _hash_of(rows: list[tuple[bytes, Row]]) -> str:
-    total = sum(row_hash(key, row) for key, row in rows) % HASH_SPACE
-    return total.to_bytes(32, "little").hex()
+def _hash_of(rows: list[tuple[bytes, Row]]) -> int:
+    return sum(row_hash(key, row) for key, row in rows) % HASH_SPACE
+
+
+def _written(total: int) -> str:
+    return total.to_bytes(HASH_BYTES, "little").hex()
 
 
 def write_checkpoint(place: Path, table: Table, about: About) -> BlockList:
@@ -110,7 +115,7 @@ def write_checkpoint(place: Path, table: Table, about: About) -> BlockList:
     for number, rows in enumerate(_in_blocks(table), 1):
         data = _encoded(rows)
         _write(beside / block_name(number), data)
-        blocks.append(Block(len(rows), _hash_of(rows)))
+        blocks.append(Block(len(rows), _written(_hash_of(rows))))
     listed = BlockList(
         *about, table.number, len(table), table.size, table.clock_ms, table.writes,
         table.state_hash().hex(), blocks,
@@ -132,7 +137,7 @@ def check_checkpoint(place: Path) -> BlockList:
     return listed
 
 
-def _blocks_of(place: Path, listed: BlockList) -> Iterator[list[tuple[bytes, Row]]]:
+def _blocks_of(place: Path, listed: BlockList) -> Iterator[tuple[list[tuple[bytes, Row]], int]]:
     """The blocks of a checkpoint, checked, one after the other."""
     for number, block in enumerate(listed.blocks, 1):
         yield read_block(_read(place / block_name(number)), block)
@@ -149,8 +154,8 @@ def load_checkpoint(place: Path) -> tuple[BlockList, Table]:
     """The state again."""
     listed = read_list(_read(place / LIST))
     table = Table()
-    for rows in _blocks_of(place, listed):
-        table.load(rows)
+    for rows, total in _blocks_of(place, listed):
+        table.load(rows, total)
     listed.complete(table)
     return listed, table
 

@@ -222,7 +222,12 @@ class Client:
             if self._own is not None:  # Nobody will ever use this name again.
                 self._own.give_up()
         finally:
-            self._engine.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._engine.close()
+        for table in self._tables.values():
+            table.close()
 
     def __enter__(self) -> "Client":
         self._engine.check()
@@ -237,7 +242,7 @@ class Client:
         if error is None:
             self.close()
         else:
-            self._engine.close()
+            self._end()
 
 
 class Sending:

@@ -75,10 +75,10 @@ class _Fetch:
         self._want(blocks[: self._window])
         table = Table()
         for taken in range(len(blocks)):
-            _, rows = self._take(
+            _, (rows, total) = self._take(
                 lambda fetched: read_block(fetched.data, listed.blocks[fetched.block - 1])
             )
-            table.load(rows)
+            table.load(rows, total)
             progress(len(table), listed.rows)
             self._want(blocks[self._window + taken : self._window + taken + 1])
         listed.complete(table)

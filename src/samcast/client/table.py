@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 from samcast.client.inbox import messages_from
 from samcast.client.joining import Progress, fetch_table, nobody_looks
 from samcast.client.outbox import Receipt
-from samcast.errors import ClientError, CollectedError, ConfigError, WaitTimeoutError
+from samcast.errors import (
+    ClientError,
+    CollectedError,
+    ConfigError,
+    NotConnectedError,
+    WaitTimeoutError,
+)
 from samcast.group.table import Changed, Row, Table
 from samcast.wire.order import Keep
 from samcast.wire.table import KEY_BYTES_MAX, Change, Check, Delete, Put, encode_change
@@ -139,9 +145,13 @@ class ReplicatedTable:
         bounds = (keep.count, keep.size, keep.age_ms)
         return Keep(*bounds, "table", 1, self._checkpoint_every)
 
+    def close(self) -> None:
+        """Called with its client: from now on it is of the past, and says so."""
+        self._end(NotConnectedError("this client is closed; connect again"))
+
     def _end(self, problem: ClientError) -> None:
         with self._moved:
-            self._problem = problem
+            self._problem = self._problem or problem
             self._moved.notify_all()
 
     def _fold(self, number: int, body: bytes) -> None:

@@ -6,7 +6,7 @@ agrees on each of them without a word.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from heapq import heappop, heappush
 
@@ -130,10 +130,16 @@ class Table:
 
     # checkpoints
 
-    def load(self, rows: Iterable[tuple[bytes, Row]]) -> None:
-        """Rows of a checkpoint, in the order of their keys, behind those that are here."""
+    def load(self, rows: Sequence[tuple[bytes, Row]], rows_hash: int) -> None:
+        """Rows of a checkpoint that aren't here yet, and the sum of their hashes: whoever has
+        checked them knows it already. A wrong one shows in the hash of the whole."""
+        self._rows.update(rows)
+        self._unsorted += [key for key, _ in rows]
+        self.size += sum(len(key) + len(row.value) for key, row in rows)
         for key, row in rows:
-            self._put(key, row)
+            if row.expires_ms:
+                heappush(self._expiring, (row.expires_ms, key))
+        self._hash = (self._hash + rows_hash) % HASH_SPACE
 
     def state_hash(self) -> bytes:
         """Of all that decides what becomes of later messages: the rows, the clock, and what the
