@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import samcast
-from samcast.checkpoint.blocks import check_checkpoint
+from samcast.checkpoint.blocks import check_checkpoint, write_checkpoint
+from samcast.checkpoint.places import place_of
 from samcast.client.blocking import Client, Group
 from samcast.client.leading import sequencer_of
 from samcast.errors import CollectedError
+from samcast.group.table import Table
 from samcast.runtime.cluster_file import write_cluster_file
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.order import Keep
@@ -141,6 +143,29 @@ def test_a_damaged_or_lost_checkpoint_is_had_from_others(cluster: LocalCluster) 
         while not places(cluster, "n1") and time.monotonic() < limit:
             pause(0.1)
         assert check_checkpoint(places(cluster, "n1")[-1]).rows == 40
+
+
+@pytest.mark.req("GRP-15")
+def test_a_checkpoint_of_another_cluster_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
+    stranger = Table()
+    for number in range(1, 151):
+        stranger.put(number, b"key-%d" % number, b"of somebody else")
+    with samcast.connect(cluster.address) as client:
+        filled(client, 100)
+        group = group_of(client).id
+        await_checkpoint(client, 100)
+        cluster.kill("n2")
+        place = place_of(cluster.plan().node("n2").folder / "checkpoints", group, 150)
+        write_checkpoint(place, stranger, ("elsewhere", "table/routes", "table", 1))
+        restart(cluster, "n2")
+        log = cluster.folder / "n2.log"
+        limit = time.monotonic() + WAIT_S
+        while "elsewhere" not in log.read_text() and time.monotonic() < limit:
+            pause(0.1)
+        assert "checkpoint 150 is of elsewhere/table/routes" in log.read_text()
+        filled(client, 100, 100)
+        await_checkpoint(client, 200)
+        assert not place.exists()
 
 
 @pytest.mark.req("GRP-15")

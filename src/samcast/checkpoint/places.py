@@ -3,6 +3,7 @@
 from pathlib import Path
 
 LIST = "checkpoint.json"
+RESTORED = "a backup"  # in the place of a cluster's name
 
 
 def block_name(block: int) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from samcast.checkpoint.places import RESTORED, place_of
 from samcast.client.blocking import TABLES, Client, Group, connect
 from samcast.client.engine import refused
 from samcast.client.inbox import messages_from
@@ -158,7 +159,7 @@ def _copy_group(group: Group, there: Checkpoints, head: int, place: Path) -> Gro
 def _write_checkpoint(place: Path, table: Table, group: Group, keep: Keep) -> None:
     from samcast.checkpoint.blocks import write_checkpoint
 
-    write_checkpoint(place, table, ("backup", group.name, keep.fold, keep.fold_version))
+    write_checkpoint(place, table, (RESTORED, group.name, keep.fold, keep.fold_version))
 
 
 def _batches(group: Group, base: int, head: int) -> Iterator[tuple[int, Batch]]:
@@ -283,8 +284,6 @@ def _begin(group: Group, number: int) -> None:
 
 
 def _place_checkpoint(source: Path, node: Path, group: int, number: int) -> None:
-    from samcast.checkpoint.places import place_of
-
     if (source / CHECKPOINT).exists():
         target = place_of(node / "checkpoints", group, number)
         target.parent.mkdir(parents=True, exist_ok=True)

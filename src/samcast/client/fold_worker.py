@@ -22,7 +22,7 @@ from samcast.checkpoint.blocks import (
     write_checkpoint,
 )
 from samcast.checkpoint.folds import Fold, fold_of
-from samcast.checkpoint.places import place_of
+from samcast.checkpoint.places import RESTORED, place_of
 from samcast.client.blocking import Client, connect
 from samcast.client.inbox import Message, messages_from
 from samcast.client.joining import fetch_table
@@ -99,7 +99,8 @@ class Folding:
                 say(self._id, dropped=f"checkpoint {number}: {error}")
                 shutil.rmtree(place, ignore_errors=True)
                 continue
-            if (listed.fold, listed.fold_version) != (self._fold.name, self._fold.version):
+            if not self._is_ours(listed):
+                say(self._id, dropped=f"checkpoint {number} is of {listed.cluster}/{listed.group}")
                 shutil.rmtree(place, ignore_errors=True)
                 continue
             rivals = [c for c in there.checkpoints if c.number == number]
@@ -115,6 +116,12 @@ class Folding:
                 raise ClientError(f"{self._name!r}: messages are gone, and no checkpoint is there")
             self._table = fetch_table(self._client.engine, self._id, there.checkpoints[-1])
             self._write()
+
+    def _is_ours(self, listed: BlockList) -> bool:
+        """Of this very group and fold, or restored."""
+        wanted = (self._name, self._fold.name, self._fold.version)
+        is_same = (listed.group, listed.fold, listed.fold_version) == wanted
+        return is_same and listed.cluster in (self._cluster, RESTORED)
 
     def _own(self) -> list[int]:
         folder = place_of(self._folder, self._id, 0).parent
