@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from samcast.client.blocking import Group
 
 WAIT_S = 30.0
+AGAIN_S = 0.2
 TRIES = 3  # to fetch a checkpoint
 VOID_MAX = 100_000  # numbers without effect that are remembered, for those who wait for theirs
 WATCHED_MAX = 100_000  # changes that a watcher may be behind
@@ -100,7 +101,7 @@ class ReplicatedTable:
                 try:
                     self._read()
                 except CollectedError:  # So far behind that only a checkpoint helps.
-                    continue
+                    time.sleep(AGAIN_S)
         except ClientError as error:
             self._end(error)
         except Exception as error:  # noqa: BLE001 - told to whoever uses the table next

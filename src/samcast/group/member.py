@@ -97,10 +97,12 @@ class Member:
         group: int,
         number_next: int = 1,
         is_from_oldest: bool = False,
+        floor: int = 0,
     ) -> None:
         self.node = node
         self.group = group
         self._is_from_oldest = is_from_oldest  # begin with what there is, be it not the first
+        self._floor = floor  # up to here nothing is wanted, or there
         self.number_next = number_next  # the position: everything below is delivered
         self._has_delivered = False
         self._configuration = configuration
@@ -197,12 +199,14 @@ class Member:
         if not self._is_from_oldest or self._has_delivered:
             out.append(Lost(self.group, collected.number))
             return
+        self._floor = collected.number
         self.number_next = collected.number + 1
-        for number_first in [n for n, unit in self._units.items() if unit.end <= self.number_next]:
+        cut = {n: unit.slots for n, unit in self._units.items() if n < self.number_next}
+        for number_first in cut:
             self._drop(number_first)
         self._firsts = sorted(self._units)
-        for number_first, unit in self._units.items():
-            self._align(number_first, unit.end)
+        for number_first, slots in cut.items():
+            self._add(number_first, slots)
         self._known.remove(0, self.number_next)
         self._gone.remove(0, self.number_next)
         self._by_number = {n: b for n, b in self._by_number.items() if n >= self.number_next}
@@ -258,9 +262,13 @@ class Member:
             self._configuration = newer(self._configuration, entry.configuration)
 
     def _add(self, number_first: int, slots: list[Slot]) -> None:
-        unit = Unit(number_first, slots)
         if number_first < 1 or not slots or any(slot.count < 1 for slot in slots):
             return
+        # Of a transaction that lies across the floor the first stages may be gone.
+        while len(slots) > 1 and number_first + slots[0].count - 1 <= self._floor:
+            number_first += slots[0].count
+            slots = slots[1:]
+        unit = Unit(number_first, slots)
         self._see_head(unit.end - 1)
         self._align(number_first, unit.end)
         if number_first < self.number_next or number_first in self._units:

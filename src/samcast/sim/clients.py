@@ -280,14 +280,16 @@ class MemberApp:
         self._is_leased = is_leased  # what it hasn't seen is kept for it
         self._leased_at = 0
         self._is_after_loss = False
+        self._lost = 0  # up to here messages were gone
         process.on_effect = self._on_effect
 
     def start(self) -> None:
         """Begin a life where the last one stopped."""
         cluster = self._cluster
         member = Member(
-            self.process.node, cluster.configuration, cluster.settings, self.group, self.position
-        )
+            self.process.node, cluster.configuration, cluster.settings, self.group, self.position,
+            floor=self._lost,
+        )  # fmt: skip
         cluster.judge.on_member(self.process, member)
         if self._is_after_loss:  # It may begin before its place, with a whole batch.
             cluster.judge.order.on_member(self.process.name, 0)
@@ -324,6 +326,7 @@ class MemberApp:
                 process.name, self.group, effect.number, self._is_leased
             )
             self.position = max(self.position, effect.number + 1)
+            self._lost = max(self._lost, effect.number)
             self._is_after_loss = True
             self._cluster.world.at(1, self._begin_again, process.life)
             if self._cluster.world.chance.happens(0.1):

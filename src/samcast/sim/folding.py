@@ -92,7 +92,10 @@ class Folding:
         cluster = self._cluster
         number, state = (begin.number, begin.hash) if begin is not None else (0, HASH_START)
         self._states[(process.node, group)] = (number, state)
-        return Member(process.node, cluster.configuration, cluster.settings, group, number + 1)
+        settings = cluster.settings
+        return Member(
+            process.node, cluster.configuration, settings, group, number + 1, floor=number
+        )
 
     def on_started(self, process: Process) -> None:
         """What the disk has is reported again; of a disk that is new, nothing."""
