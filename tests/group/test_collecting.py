@@ -27,18 +27,21 @@ from samcast.wire.order import (
     HASH_NONE,
     AnyEntry,
     CollectEntry,
+    DecisionEntry,
     Epoch,
     EpochEntry,
     GroupEntry,
     GroupRemovedEntry,
     Keep,
     KeepEntry,
+    Part,
 )
 from samcast.wire.retention import Collected, Holdings
 from tests.group.build import (
     CLIENT,
     CONFIGURATION,
     GROUP,
+    OWNER,
     SETTINGS,
     batch,
     data_server,
@@ -47,6 +50,7 @@ from tests.group.build import (
     run_entry,
     sent,
     settle,
+    stage_ref,
 )
 
 EPOCH: Epoch = (1, 1, 5)
@@ -209,3 +213,20 @@ def test_who_wants_the_oldest_begins_with_what_there_is() -> None:
     assert delivered(member.step([Received(1, repair)])) == [21, 31]
     effects = member.step([Received(1, Collected(GROUP, 45))])  # it fell behind since
     assert only(Lost, effects) == [Lost(GROUP, 45)]
+
+
+@pytest.mark.req("GRP-20")
+@pytest.mark.parametrize("is_one_step", [False, True])
+def test_of_a_transaction_across_the_floor_the_rest_is_delivered(is_one_step: bool) -> None:
+    stages = [batch(1, 10, sender=OWNER, stage=i, text=f"stage {i}") for i in (1, 2, 3)]
+    part = Part(GROUP, 1, tuple(stage_ref(of) for of in stages))
+    settings = GroupSettings(is_one_step=is_one_step)
+    member = Member(CLIENT, CONFIGURATION, settings, GROUP, 1, is_from_oldest=True)
+    entries = NumberReply((DecisionEntry(OWNER, 1, 1, (part,)),), ())
+    member.step([Received(1, Head(GROUP, 30)), Received(1, entries)])
+    effects = member.step([Received(1, Collected(GROUP, 15))])
+    assert only(Lost, effects) == []
+    repair = Repair(((11, encode_batch(stages[1])), (21, encode_batch(stages[2]))))
+    assert delivered(member.step([Received(1, repair)])) == [11, 21]
+    again = member.step([Received(1, Collected(GROUP, 15))])
+    assert only(Lost, again) == []
