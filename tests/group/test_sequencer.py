@@ -10,6 +10,7 @@ from samcast.wire.group import (
     Commit,
     CommitAck,
     CommitSubmit,
+    GroupRequest,
     Heartbeat,
     Join,
     Moved,
@@ -401,3 +402,24 @@ def test_the_groups_own_entries_are_where_they_were_put() -> None:
     assert server.sequencer is not None
     assert isinstance(server.sequencer.log.entry(1), EpochEntry)
     assert server.sequencer.log.entry(2) == GroupEntry(1, "orders", 2**30, 1000) == GROUP_ENTRY
+
+
+@pytest.mark.req("GRP-07", "GRP-21")
+def test_who_has_all_but_not_on_its_disk_is_not_sent_the_log_again_and_again() -> None:
+    cell = led_cell(with_data=False)
+    server = cell.leader
+    assert server.sequencer is not None
+    other = next(node for node in cell.commit if node != server.node)
+    for i in range(3):
+        cell.propose(GroupRequest(f"group-{i}", 5, 5), 10 + i)
+    length = server.sequencer.log.length
+    server.sequencer.log.drop(length - 1)  # what the slow disk hasn't synced yet is truncated
+    server.sequencer._progress[other].acked = 1
+    epoch = epoch_of(server)
+    said = Received(other, StartReply(1, epoch, 100 + other, True, 0, 2, ()))
+    now = Ticked(cell.now_ms + 1)
+    first = [m for m in sent(server.step([now, said]), other) if isinstance(m, Start)]
+    again = [m for m in sent(server.step([now, said]), other) if isinstance(m, Start)]
+    assert (len(first), len(again)) == (1, 0)
+    later = Ticked(cell.now_ms + 10_000)
+    assert any(isinstance(m, Start) for m in sent(server.step([later, said]), other))

@@ -232,8 +232,11 @@ class Sequencer:
                 out.append(Warn("ack-of-unknown-index", f"{sender} started {reply.length}"))
                 return
             progress.is_started = True
+            is_further = reply.length > progress.acked
             self._on_acked(progress, reply.length)
-            self._resend(sender, progress, out)
+            # One whose disk is slow may have all of it, and say so at once, again and again.
+            if is_further or self._server.now_ms >= progress.due_ms:
+                self._resend(sender, progress, out)
             return
         progress.is_started = False
         progress.heard_ms = self._server.now_ms
