@@ -79,15 +79,10 @@ def rows_only_from_the_log() -> None:
 
 
 RETENTION_MUTANTS = (
-    Mutant("one-copy-is-enough", "a checkpoint is advertised when one server has it (CE-14)",
-           one_copy_is_enough),
-    Mutant("states-not-compared", "servers' states are not compared before one is advertised"
-           " (CE-16)", states_not_compared),
-    Mutant("leases-ignored", "messages go that somebody holds a lease on (G4)", leases_ignored),
-    Mutant("checkpoints-ignored", "messages go before two checkpoints hold them (G4, G6)",
-           checkpoints_ignored),
-    Mutant("rows-only-from-the-log", "what senders have sent is not in snapshots (CE-12)",
-           rows_only_from_the_log),
-    Mutant("collected-by-head", "a data server gives up what no entry names (G7)",
-           collected_by_head),
-)  # fmt: skip
+    Mutant("CE-12-rows-only-from-the-log", "CE-12", rows_only_from_the_log),
+    Mutant("CE-14-one-copy-is-enough", "CE-14", one_copy_is_enough),
+    Mutant("CE-16-states-not-compared", "CE-16", states_not_compared),
+    Mutant("leases-ignored", "SAFETY 2.7 G4", leases_ignored),
+    Mutant("checkpoints-ignored", "SAFETY 2.7 G4 and G6", checkpoints_ignored),
+    Mutant("collected-by-head", "SAFETY 2.7 G7", collected_by_head),
+)
