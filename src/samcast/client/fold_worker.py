@@ -32,6 +32,7 @@ from samcast.group.table import Schedule, Table
 LOOK_S = 0.5
 AGAIN_S = 2.0
 NICE = 5  # nodes come first
+ROOM_BYTES = 512 * 1024 * 1024  # that a checkpoint leaves to others
 
 SAID_MAX = 1000  # characters of one fact
 
@@ -150,6 +151,11 @@ class Folding:
             raise FoldError(f"it left the table at {self._table.number}, not {message.number}")
 
     def _write(self) -> None:
+        free = shutil.disk_usage(self._folder).free
+        if free < ROOM_BYTES + 2 * self._table.size:
+            number = self._table.number
+            say(self._id, dropped=f"no room for checkpoint {number}, {free >> 20} MiB are free")
+            return  # Votes come first; a later one is as good.
         about = (self._cluster, self._name, self._fold.name, self._fold.version)
         place = place_of(self._folder, self._id, self._table.number)
         self._report(write_checkpoint(place, self._table, about))

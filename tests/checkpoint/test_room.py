@@ -1,0 +1,34 @@
+"""A checkpoint leaves room to those who need it more."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from samcast.checkpoint.blocks import check_checkpoint
+from samcast.checkpoint.places import place_of
+from samcast.client import fold_worker
+from samcast.client.fold_worker import ROOM_BYTES, Folding
+
+
+@pytest.mark.req("GRP-15")
+@pytest.mark.parametrize("free", [0, ROOM_BYTES - 1, 2 * ROOM_BYTES])
+def test_without_room_none_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(fold_worker, "say", lambda group, **facts: said.append(facts))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    keep = {"fold": "latest", "fold_version": 1, "interval": 10}
+    folding = Folding(cast(Any, None), tmp_path, "c", {"id": 1, "name": "orders", "keep": keep})
+    folding._table.put(7, b"key", b"value")
+    folding._write()
+    place = place_of(tmp_path, 1, 7)
+    if free > ROOM_BYTES:
+        assert check_checkpoint(place).rows == 1
+        assert said[0]["number"] == 7
+    else:
+        assert not place.exists()
+        assert "no room for checkpoint 7" in said[0]["dropped"]
