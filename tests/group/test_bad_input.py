@@ -9,6 +9,7 @@ from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.machine.ports import Effect, NodeId, Received, Store
 from samcast.wire.batch import Batch, encode_batch
+from samcast.wire.change import Join, Moved
 from samcast.wire.control import Control
 from samcast.wire.group import (
     Commit,
@@ -16,10 +17,8 @@ from samcast.wire.group import (
     CommitSubmit,
     DataReport,
     Heartbeat,
-    Join,
     LogReply,
     LogRequest,
-    Moved,
     NumberRequest,
     OrderReply,
     OrderRequest,

@@ -8,6 +8,7 @@ from samcast.group.core import Core
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import OrderRecovery, RewriteOrder, StoreOrder, StoreSnapshot
 from samcast.machine.ports import Effect, Received, Stored, Ticked
+from samcast.wire.change import Join, Moved
 from samcast.wire.group import (
     AnyRequest,
     Commit,
@@ -17,10 +18,8 @@ from samcast.wire.group import (
     Head,
     HeadRequest,
     Heartbeat,
-    Join,
     LogReply,
     LogRequest,
-    Moved,
     NumberReply,
     NumberRequest,
     OpenRequest,

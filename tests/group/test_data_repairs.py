@@ -13,7 +13,8 @@ from samcast.group.storage import (
 )
 from samcast.machine.ports import Received, Send, Store, Stored, Ticked
 from samcast.wire.batch import encode_batch
-from samcast.wire.group import AnswerKind, Join, PayloadRequest, Repair
+from samcast.wire.change import Join
+from samcast.wire.group import AnswerKind, PayloadRequest, Repair
 from samcast.wire.order import CELL, AbortEntry, AnyEntry, DecisionEntry, Part
 from samcast.wire.records import decode_mark
 from tests.group.build import (

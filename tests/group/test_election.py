@@ -7,13 +7,13 @@ from samcast.group.commit_server import CommitServer
 from samcast.group.election import Election
 from samcast.group.storage import OrderRecovery, StoreVote
 from samcast.machine.ports import Effect, NodeId, Reachable, Received, Send, Ticked, Unreachable
+from samcast.wire.change import Moved
 from samcast.wire.group import (
     CommitAck,
     CommitSubmit,
     Heartbeat,
     LogReply,
     LogRequest,
-    Moved,
     PreVote,
     PreVoteReply,
     Promise,

@@ -8,10 +8,10 @@ from samcast.group.core import Core
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import OrderRecovery, RewriteOrder, StoreOrder, StoreSnapshot, StoreVote
 from samcast.machine.ports import Effect, Received
+from samcast.wire.change import Moved
 from samcast.wire.group import (
     CommitAck,
     CommitSubmit,
-    Moved,
     Promise,
     Seal,
     SnapshotReply,

@@ -7,6 +7,7 @@ from samcast.group.commit_server import CommitServer
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import Channel, Event, Multicast, Received, Ticked
 from samcast.wire.batch import Batch
+from samcast.wire.change import Join
 from samcast.wire.group import (
     AbortRequest,
     AnyRequest,
@@ -16,7 +17,6 @@ from samcast.wire.group import (
     FetchPlease,
     GroupRemovalRequest,
     GroupRequest,
-    Join,
     OpenRequest,
     Outcome,
     OutcomeKind,

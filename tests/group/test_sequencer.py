@@ -6,14 +6,13 @@ import pytest
 from samcast.group.commit_server import CommitServer
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import Channel, Effect, Multicast, Received, Send, Store, Stored, Ticked
+from samcast.wire.change import Join, Moved
 from samcast.wire.group import (
     Commit,
     CommitAck,
     CommitSubmit,
     GroupRequest,
     Heartbeat,
-    Join,
-    Moved,
     Refusal,
     Start,
     StartReply,
@@ -392,7 +391,7 @@ def test_a_server_that_lacks_what_is_truncated_is_started_anew() -> None:
     assert server.sequencer is not None
     assert server.sequencer.log.base > 2
     behind = msgspec.structs.replace(ack(server, 3, 1).message, is_behind=True)
-    server.sequencer._progress[3].acked = 0
+    server.sequencer.progress[3].acked = 0
     starts = [m for m in sent(server.step([Received(3, behind)]), 3) if isinstance(m, Start)]
     assert [start.base for start in starts] == [server.sequencer.log.base]
 
@@ -414,7 +413,7 @@ def test_who_has_all_but_not_on_its_disk_is_not_sent_the_log_again_and_again() -
         cell.propose(GroupRequest(f"group-{i}", 5, 5), 10 + i)
     length = server.sequencer.log.length
     server.sequencer.log.drop(length - 1)  # what the slow disk hasn't synced yet is truncated
-    server.sequencer._progress[other].acked = 1
+    server.sequencer.progress[other].acked = 1
     epoch = epoch_of(server)
     said = Received(other, StartReply(1, epoch, 100 + other, True, 0, 2, ()))
     now = Ticked(cell.now_ms + 1)

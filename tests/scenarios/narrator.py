@@ -15,6 +15,7 @@ from samcast.group.storage import BatchKey, DropBatch, SendStored, StoreBatch, S
 from samcast.machine.ports import Effect, Event, Multicast, Received, Role, Send, Stored, Warn
 from samcast.sim.world import World
 from samcast.wire.batch import Batch, messages_of
+from samcast.wire.change import Join
 from samcast.wire.group import (
     AnswerKind,
     Answers,
@@ -24,7 +25,6 @@ from samcast.wire.group import (
     DataReport,
     FetchPlease,
     Heartbeat,
-    Join,
     NumberReply,
     NumberRequest,
     OpenRequest,

@@ -32,6 +32,7 @@ from samcast.group.storage import (
 )
 from samcast.machine.ports import (
     Chance,
+    Configured,
     Effect,
     Event,
     NodeId,
@@ -45,6 +46,7 @@ from samcast.machine.ports import (
 )
 from samcast.machine.quorum import newer
 from samcast.wire.batch import Batch
+from samcast.wire.change import Join, Moved
 from samcast.wire.control import Control
 from samcast.wire.group import (
     Commit,
@@ -53,10 +55,8 @@ from samcast.wire.group import (
     DataReport,
     HeadRequest,
     Heartbeat,
-    Join,
     LogReply,
     LogRequest,
-    Moved,
     NumberRequest,
     OrderRequest,
     PreVote,
@@ -109,6 +109,7 @@ class CommitServer:
         self.configuration = known
         self._joining = Joining(node, self.uuid, ROLE_COMMIT, settings)
         self._see_whether_listed()
+        self.is_invited = False
         self.log = replayed.log
         self.unknown_from = replayed.unknown_from
         self.writer = OrderWriter(settings, replayed, self.log_epoch)
@@ -220,8 +221,14 @@ class CommitServer:
         return not self.is_learner
 
     def may_accept(self) -> bool:
-        """... and of commit quorums: they neither install, nor accept, nor acknowledge."""
-        return not self.is_learner
+        """... and of commit quorums: they neither install, nor accept, nor acknowledge, unless a
+        sequencer wants them for the next configuration, and counts them for that alone."""
+        return not self.is_learner or self.is_invited
+
+    def accept_invitation(self) -> None:
+        """A sequencer sends us its log. If nobody of our name is listed, that is for the next
+        configuration; if another disk is, it is meant for that."""
+        self.is_invited = not any(s.node == self.node for s in self.configuration.servers)
 
     def is_fenced(self, epoch: Epoch) -> bool:
         """A promise holds against everything of a lower epoch."""
@@ -379,7 +386,12 @@ class CommitServer:
         self, epoch: Epoch, log: OrderLog, promises: dict[NodeId, Promise], out: list[Effect]
     ) -> None:
         """We are elected, with this log."""
-        self.sequencer = Sequencer(self, epoch, log, promises, out)
+        sequencer = Sequencer(self, epoch, log, promises, out)
+        if sequencer.tail.configuration.number < self.configuration.number:
+            # Nobody may lead in a configuration without the entry that made it.
+            out.append(Warn("configuration-unknown", f"to the log of epoch {epoch}"))
+            return
+        self.sequencer = sequencer
 
     # what is committed
 
@@ -394,6 +406,7 @@ class CommitServer:
             return
         self._heard(sender, beat.epoch, beat.configuration, out)
         self.on_claim(beat.epoch, beat.committed, beat.committed_hash, out)
+        self._joining.on_claim(sender, beat.configuration, self.now_ms, out)
         is_ours = beat.configuration == self.configuration.number and beat.epoch >= self.promised
         if not is_ours:
             return
@@ -472,6 +485,7 @@ class CommitServer:
             return
         self.configuration = configuration
         self._see_whether_listed()
+        out.append(Configured(configuration))
         self.election.on_reconfigured()
         if self.sequencer is not None:
             self.sequencer = None

@@ -52,6 +52,7 @@ from samcast.wire.order import (
     LeaseEntry,
     LeaseLapsedEntry,
     OpenEntry,
+    Place,
     RunEntry,
     SenderRemovedEntry,
     StageRef,
@@ -74,6 +75,8 @@ class CoreState(msgspec.Struct, frozen=True, array_like=True):
     configuration: Configuration
     groups: list[tuple[int, GroupState]]
     retained: list[tuple[int, RetainedState]] = []
+    places: list[Place] = []
+    settled: int = 0
 
 
 _decode = msgspec.msgpack.Decoder(CoreState).decode
@@ -93,6 +96,8 @@ class Core:
         cell = GroupRows("", settings.cell_lifetime, 1, settings.sender_runs_max)
         self.groups: dict[int, GroupRows] = {CELL: cell}
         self.group_ids: dict[str, int] = {}
+        self.settled = 0  # the configuration in which the latest epoch was elected
+        self.places: dict[int, Place] = {}  # of servers that came later
         self.retained: dict[int, Retained] = {}  # groups that anything was ever said about
         self._folds: dict[type[Entry], Callable[[Any], bool]] = {
             RunEntry: self._fold_run,
@@ -153,6 +158,7 @@ class Core:
 
     def _fold_epoch(self, entry: EpochEntry) -> bool:
         self.epoch = entry.epoch
+        self.settled = self.configuration.number
         return True
 
     def can_open(self, request: OpenEntry | OpenRequest) -> bool:
@@ -272,6 +278,9 @@ class Core:
         if not is_next or not is_sound(entry.configuration):
             return False
         self.configuration = entry.configuration
+        places = {**self.places, **{place.node: place for place in entry.places}}
+        listed = [server.node for server in entry.configuration.servers]
+        self.places = {node: places[node] for node in listed if node in places}
         return True
 
     def _fold_truncate(self, entry: TruncateEntry) -> bool:
@@ -377,6 +386,8 @@ class Core:
                 self.configuration,
                 [(g, rows.state()) for g, rows in self.groups.items()],
                 [(g, retained.state()) for g, retained in self.retained.items()],
+                list(self.places.values()),
+                self.settled,
             ]
         )
 
@@ -396,6 +407,8 @@ class Core:
         runs_max = settings.sender_runs_max
         core.groups = {g: GroupRows.of_state(rows, runs_max) for g, rows in groups}
         core.retained = {g: Retained.of_state(retained) for g, retained in state.retained}
+        core.places = {place.node: place for place in state.places}
+        core.settled = state.settled
         core.group_ids = {
             r.name: g for g, r in core.groups.items() if g != CELL and not r.is_removed
         }
@@ -409,6 +422,7 @@ class Core:
         core.groups = {group: rows.copy() for group, rows in self.groups.items()}
         core.group_ids = self.group_ids.copy()
         core.retained = {group: retained.copy() for group, retained in self.retained.items()}
+        core.places, core.settled = self.places.copy(), self.settled
         return core
 
 

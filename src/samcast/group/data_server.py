@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from samcast.group.collecting import Collecting
+from samcast.group.dropping import Dropping
 from samcast.group.election import speaks_for
 from samcast.group.follower import Follower
 from samcast.group.joining import Joining
@@ -24,7 +25,6 @@ from samcast.group.rows import answer_of
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import (
     BatchKey,
-    DropBatch,
     Filled,
     Freed,
     Rotted,
@@ -41,8 +41,9 @@ from samcast.machine.ports import (
     Ticked,
     Warn,
 )
-from samcast.machine.quorum import servers_with
+from samcast.machine.quorum import newer, servers_with
 from samcast.wire.batch import Batch
+from samcast.wire.change import Moved
 from samcast.wire.control import Control
 from samcast.wire.group import (
     Answer,
@@ -101,7 +102,6 @@ class DataServer:
         self._token = 0
         self._writing: deque[tuple[int, BatchKey]] = deque()
         self._answers: dict[NodeId, list[Answer]] = {}
-        self._unsure: dict[int, None] = {}  # groups where a snapshot skipped numbers we lack
         self.is_full = False
         self._peers_of: Configuration | None = None
         self._peers: list[NodeId] = []  # the data servers of that configuration
@@ -109,6 +109,7 @@ class DataServer:
         self.reports = Reports(self)
         self.streams = Streams(self)
         self.collecting = Collecting(self)
+        self.dropping = Dropping(self)
         self._joining = Joining(node, self.uuid, ROLE_DATA, settings)
         self._recover(recovery)
         self._handlers: dict[type, Handler] = {
@@ -123,6 +124,7 @@ class DataServer:
             Repair: self.repairs.on_repair,
             HeadRequest: self._on_head_request,
             Follow: self.streams.on_follow,
+            Moved: self._on_moved,
             Collected: lambda sender, said, out: None,  # Our own fold tells us, in its time.
         }
 
@@ -188,9 +190,8 @@ class DataServer:
     def _on_drained(self, out: list[Effect]) -> None:
         self.follower.on_tick(self._now_ms, out)
         self.repairs.ask(self._now_ms, out)
-        if self._unsure:
-            self._drop_unsure(out)
-        self._joining.see(self.follower.core.configuration)
+        self.dropping.on_drained(out)
+        self._joining.see(self.follower.configuration, out)
         self._joining.ask(self._now_ms, out)
         self.reports.on_drained(self._now_ms, out)
         self.streams.on_drained(out)
@@ -265,7 +266,7 @@ class DataServer:
         if lacking_at and not self.is_full:
             self.store_numbered(key, batch, lacking_at, out)
             return
-        if self._may_drop_stage(key, batch.birth):
+        if self.dropping.may_drop_stage(key, batch.birth):
             return
         held = self.unnumbered.get(key)
         if held is not None:
@@ -276,10 +277,6 @@ class DataServer:
             out.append(Warn("stage-refused", f"{sender}: no room, or an owner without a name"))
             return
         self._store(sender, key, batch, out)
-
-    def _may_drop_stage(self, key: BatchKey, birth: int) -> bool:
-        """By our fold of a contiguous committed prefix, never by a clock or a proposal."""
-        return self.follower.core.may_drop_stage(key[1], key[2], key[3], birth)
 
     def _store(self, sender: NodeId, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
         held = Held(batch.count, batch.birth, batch.digest, len(batch.columns))
@@ -323,6 +320,10 @@ class DataServer:
         committed: list[tuple[int, AnyEntry]] = []
         self.follower.on_claim(claim, self._now_ms, committed)
         self._apply(committed, out)
+        self._joining.on_claim(sender, claim.configuration, self._now_ms, out)
+
+    def _on_moved(self, sender: NodeId, moved: Moved, out: list[Effect]) -> None:
+        self.follower.told = newer(self.follower.told, moved.configuration)
 
     def _on_submit(self, sender: NodeId, submit: CommitSubmit, out: list[Effect]) -> None:
         if not speaks_for(sender, submit.epoch, out):
@@ -345,7 +346,7 @@ class DataServer:
                 self.collecting.collect(group, out)
                 self.numbered.lack_span(group, 1, rows.head + 1)
         self._settle_skipped()
-        self._unsure.update(dict.fromkeys(self.follower.core.groups))
+        self.dropping.on_skipped()
 
     def _settle_skipped(self) -> None:
         """Of what we hold some may have been numbered in the stretch that the snapshot skipped."""
@@ -357,14 +358,6 @@ class DataServer:
             answer = self.follower.core.answer(asked)
             if answer is not None and answer[0] is AnswerKind.NUMBER:
                 self._on_numbered(key, held.count, held.digest, answer[1])
-
-    def _drop_unsure(self, out: list[Effect]) -> None:
-        """Once a group is whole again, whatever has no number in it never got one."""
-        for group in [g for g in self._unsure if self.numbered.is_whole_in(g)]:
-            del self._unsure[group]
-            self._drop_expired(group, out)
-            for owner in self.unnumbered.owners():
-                self._drop_stages(owner, out)
 
     def _apply(self, committed: list[tuple[int, AnyEntry]], out: list[Effect]) -> None:
         groups: dict[int, None] = {}
@@ -385,17 +378,12 @@ class DataServer:
             elif type(entry) is CollectEntry:
                 self.collecting.collect(entry.group, out)
             elif type(entry) is GroupRemovedEntry:
-                self._on_group_removed(entry.group, out)
+                self.dropping.on_group_removed(entry.group, out)
         # The fold is at the last of these entries: only now may what it rules out be dropped.
         for group in groups:
-            self._drop_expired(group, out)
+            self.dropping.drop_expired(group, out)
         for owner in owners:
-            self._drop_stages(owner, out)
-
-    def _on_group_removed(self, group: int, out: list[Effect]) -> None:
-        if group not in self._unsure:
-            for key in self.unnumbered.of_group(group):
-                self._drop(key, out)
+            self.dropping.drop_stages(owner, out)
 
     def _on_decided(self, entry: DecisionEntry) -> None:
         for part in entry.parts:
@@ -404,28 +392,6 @@ class DataServer:
                 key = (part.group, entry.owner, entry.incarnation, entry.tx, ref.stage)
                 self._on_numbered(key, ref.count, ref.digest, number)
                 number += ref.count
-
-    def _drop_expired(self, group: int, out: list[Effect]) -> None:
-        if group in self._unsure or group == CELL:
-            return
-        rows = self.follower.core.groups.get(group)
-        if rows is None:
-            return
-        for key in self.unnumbered.born_below(group, rows.admission_floor()):
-            self._drop(key, out)
-
-    def _drop_stages(self, owner: bytes, out: list[Effect]) -> None:
-        for key in self.unnumbered.of_owner(owner):
-            held = self.unnumbered.get(key)
-            if held is None or key[0] in self._unsure:
-                continue
-            if self._may_drop_stage(key, held.birth):
-                self._drop(key, out)
-
-    def _drop(self, key: BatchKey, out: list[Effect]) -> None:
-        self.unnumbered.pop(key)
-        self.reports.forget(key)
-        out.append(DropBatch(key))
 
     def _on_numbered(self, key: BatchKey, count: int, digest: bytes, number_first: int) -> None:
         if key in self.numbered:
@@ -449,7 +415,7 @@ class DataServer:
         the others answer only if it asks again."""
         if key[4]:
             return False
-        configuration = self.follower.core.configuration
+        configuration = self.follower.configuration
         if configuration is not self._peers_of:
             self._peers_of = configuration
             self._peers = [s.node for s in servers_with(configuration, ROLE_DATA)]
@@ -483,7 +449,7 @@ class DataServer:
         """A payload without a number that the sequencer asked us to fetch."""
         if key in self.unnumbered:
             return
-        if batch.stage and self._may_drop_stage(key, batch.birth):
+        if batch.stage and self.dropping.may_drop_stage(key, batch.birth):
             return
         if not batch.stage and self.follower.core.answer(asked_of(batch)) is not None:
             return

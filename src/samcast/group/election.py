@@ -25,15 +25,8 @@ from samcast.machine.ports import (
     Warn,
 )
 from samcast.machine.quorum import lists, servers_with
-from samcast.wire.group import (
-    LogReply,
-    LogRequest,
-    Moved,
-    PreVote,
-    PreVoteReply,
-    Promise,
-    Seal,
-)
+from samcast.wire.change import Moved
+from samcast.wire.group import LogReply, LogRequest, PreVote, PreVoteReply, Promise, Seal
 from samcast.wire.order import EPOCH_NONE, ROLE_COMMIT, Epoch
 
 if TYPE_CHECKING:

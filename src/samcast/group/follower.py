@@ -36,8 +36,8 @@ class Follower:
     def __init__(self, node: NodeId, initial: Configuration, settings: GroupSettings) -> None:
         self._node = node
         self._settings = settings
-        self._initial = initial
         self.core = Core(initial, settings)
+        self.told = initial  # by others, when our own fold is still behind
         self.epoch: Epoch = EPOCH_NONE  # newest that was heard of
         self.claimed = 0  # highest index that is known to be committed
         self._ahead: dict[int, AnyEntry] = {}  # committed entries behind a hole
@@ -140,9 +140,15 @@ class Follower:
             self._snapshot_index = 0  # Nobody has that one any more, or the answer was lost.
             out.append(Send(server, OrderRequest(self.core.index + 1)))
 
+    @property
+    def configuration(self) -> Configuration:
+        """The latest that we know of: those of older ones may all be gone."""
+        folded = self.core.configuration
+        return folded if folded.number >= self.told.number else self.told
+
     def next_server(self) -> NodeId:
         """Commit servers in turn, so that one with a hole stalls nobody."""
-        servers = servers_with(self.core.configuration, ROLE_COMMIT)
+        servers = servers_with(self.configuration, ROLE_COMMIT)
         self._turn += 1
         return servers[self._turn % len(servers)].node
 

@@ -15,14 +15,8 @@ from samcast.group.follower import SNAPSHOT_BYTES_MAX
 from samcast.group.order_log import OrderLog
 from samcast.group.storage import StoreSnapshot
 from samcast.machine.ports import Effect, NodeId, Send, Warn
-from samcast.wire.group import (
-    Moved,
-    Refusal,
-    SnapshotReply,
-    SnapshotRequest,
-    Start,
-    StartReply,
-)
+from samcast.wire.change import Moved
+from samcast.wire.group import Refusal, SnapshotReply, SnapshotRequest, Start, StartReply
 from samcast.wire.order import HASH_NONE, AnyEntry, Epoch, same_rank
 
 if TYPE_CHECKING:
@@ -96,6 +90,7 @@ class Installing:
             out.append(Send(sender, Moved(server.configuration)))
             return
         server.adopt_configuration(start.configuration, out)
+        server.accept_invitation()
         if not server.may_accept() or not speaks_for(sender, start.epoch, out):
             return
         clash = same_rank(start.epoch, server.promised) and start.epoch != server.promised

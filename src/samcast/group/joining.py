@@ -5,9 +5,9 @@ disk.
 from typing import TYPE_CHECKING
 
 from samcast.group.settings import GroupSettings
-from samcast.machine.ports import NEVER_MS, Effect, NodeId, Send
+from samcast.machine.ports import NEVER_MS, Configured, Effect, NodeId, Send
 from samcast.machine.quorum import lists, servers_with
-from samcast.wire.group import Join, Moved
+from samcast.wire.change import Join, Moved
 from samcast.wire.order import ROLE_COMMIT, Configuration
 
 if TYPE_CHECKING:
@@ -25,10 +25,13 @@ class Joining:
         self._seen: Configuration | None = None
         self.is_listed = False
         self._due_ms = 0
+        self._claim_due_ms = 0
 
-    def see(self, configuration: Configuration) -> None:
+    def see(self, configuration: Configuration, out: list[Effect] | None = None) -> None:
         """A configuration is in force: are we in it, with this very disk?"""
         if configuration is not self._seen:
+            if self._seen is not None and out is not None:
+                out.append(Configured(configuration))
             self._seen = configuration
             self.is_listed = lists(configuration, self._node, self._uuid, self._role)
 
@@ -42,12 +45,20 @@ class Joining:
         if configuration is None or now_ms < self.due_ms():
             return
         self._due_ms = now_ms + self._wait_ms
-        if not any(s.node == self._node for s in configuration.servers):
-            return  # Removed: there is nothing to come back to.
         join = Join(self._node, self._uuid, configuration.number)
         for server in servers_with(configuration, ROLE_COMMIT):
             if server.node != self._node:
                 out.append(Send(server.node, join))
+
+    def on_claim(self, sender: NodeId, number: int, now_ms: int, out: list[Effect]) -> None:
+        """Somebody leads in a later configuration than we know: those whom we would ask may all
+        be gone, so ask that one."""
+        configuration = self._seen
+        is_later = configuration is not None and number > configuration.number
+        if is_later and now_ms >= self._claim_due_ms:
+            assert configuration is not None
+            self._claim_due_ms = now_ms + self._wait_ms
+            out.append(Send(sender, Join(self._node, self._uuid, configuration.number)))
 
 
 def answer_join(server: "CommitServer", sender: NodeId, join: Join, out: list[Effect]) -> None:

@@ -217,7 +217,7 @@ class Numbering:
         """Number all that is next in line: after each event, so that the order of events decides
         and not how they were grouped into turns; and when there is room again."""
         sequencer = self._sequencer
-        if sequencer.is_stopped:
+        if sequencer.is_held:
             return
         while self._touched and sequencer.has_room:
             self._number_sender(self._touched.popitem(last=False)[0])

@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from samcast.errors import ConfigError
+from samcast.machine.change import check_change
+from samcast.wire.change import ChangeRequest
 from samcast.wire.group import (
     AbortRequest,
     AnyRequest,
@@ -42,6 +45,18 @@ def outcome_of(core: "Core", nonce: int, request: AnyRequest, is_settled: bool) 
         return _begin_outcome(core, nonce, request, is_settled)
     if type(request) is KeepRequest or type(request) is LeaseRequest:
         return _retention_outcome(core, nonce, request, is_settled)
+    if type(request) is ChangeRequest:
+        return _change_outcome(core, nonce, request)
+    assert type(request) is GroupRemovalRequest or type(request) is SenderRemovalRequest
+    return _removal_outcome(core, nonce, request, is_settled)
+
+
+def _removal_outcome(
+    core: "Core",
+    nonce: int,
+    request: GroupRemovalRequest | SenderRemovalRequest,
+    is_settled: bool,
+) -> Outcome | None:
     if type(request) is GroupRemovalRequest:
         if request.group == CELL:
             return Outcome(nonce, OutcomeKind.REFUSED)
@@ -52,6 +67,19 @@ def outcome_of(core: "Core", nonce: int, request: AnyRequest, is_settled: bool) 
         rows = core.groups.get(request.scope)
         is_done = rows is not None and request.sender in rows.tombstones
     return Outcome(nonce, OutcomeKind.DONE) if is_done or is_settled else None
+
+
+def _change_outcome(core: "Core", nonce: int, request: ChangeRequest) -> Outcome | None:
+    now = core.configuration
+    if now == request.configuration:
+        # Not before somebody was elected in it: until then those who leave may still be needed.
+        return Outcome(nonce, OutcomeKind.DONE) if core.settled == now.number else None
+    try:
+        check_change(now, request)
+    except ConfigError:  # Whoever asks can tell why, by the same rules.
+        is_ahead = request.configuration.number > now.number + 1
+        return None if is_ahead else Outcome(nonce, OutcomeKind.REFUSED, now.number)
+    return None
 
 
 def _begin_outcome(

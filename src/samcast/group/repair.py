@@ -107,7 +107,7 @@ class Repairs:
             return
         self.due_ms = now_ms + self._settings.retry_ms
         spans = server.numbered.lacking_spans(self._settings.spans_per_request_max)
-        configuration = server.follower.core.configuration
+        configuration = server.follower.configuration
         peers = [s.node for s in servers_with(configuration, ROLE_DATA) if s.node != server.node]
         if peers:
             self._turn += 1

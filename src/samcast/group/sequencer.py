@@ -9,13 +9,15 @@ the epoch's own first entry. Commits leave in the turn in which the last acknowl
 
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
+from samcast.group.changing import Changing
 from samcast.group.numbering import Numbering
 from samcast.group.order_log import OrderLog
+from samcast.group.progress import Progress
 from samcast.group.retention import Retention
 from samcast.machine.ports import Channel, Effect, Multicast, NodeId, Send, Warn
 from samcast.machine.quorum import kth_largest, lists, servers_with
+from samcast.wire.change import ChangeRequest, Join
+from samcast.wire.control import Control
 from samcast.wire.group import (
     AnyRequest,
     Commit,
@@ -24,7 +26,6 @@ from samcast.wire.group import (
     DataReport,
     HashAt,
     Heartbeat,
-    Join,
     Promise,
     Start,
     StartReply,
@@ -34,11 +35,9 @@ from samcast.wire.order import (
     ROLE_COMMIT,
     ROLE_DATA,
     AnyEntry,
-    ConfigEntry,
     Configuration,
     Epoch,
     EpochEntry,
-    Server,
     TruncateEntry,
 )
 from samcast.wire.retention import CheckpointReport, Holdings
@@ -47,26 +46,6 @@ if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
 
 HEADS_MAX = 64  # of one heartbeat; with more groups they take turns
-
-
-class Progress:
-    """How far one commit server is with our log."""
-
-    __slots__ = (
-        "acked", "base", "due_ms", "heard_ms", "is_started", "received", "snapshot", "uuid",
-        "wait_ms",
-    )  # fmt: skip
-
-    def __init__(self, uuid: int, now_ms: int, wait_ms: int) -> None:
-        self.uuid = uuid
-        self.is_started = False
-        self.base: int | None = None  # where its log and ours agree, once known
-        self.received = 0  # chunks of our log that it has gathered
-        self.acked = 0
-        self.snapshot: tuple[int, bytes] = (0, b"")
-        self.heard_ms = now_ms
-        self.wait_ms = wait_ms
-        self.due_ms = now_ms
 
 
 class Sequencer:
@@ -94,21 +73,24 @@ class Sequencer:
         self._submitted = log.length
         self._submitted_to_self = 0
         now = server.now_ms
-        self._progress = {
+        self.progress = {
             s.node: Progress(s.uuid, now, self._settings.retry_ms)
             for s in servers_with(self.configuration, ROLE_COMMIT)
         }
+        self._voters = tuple(self.progress.values())  # learners may come besides
         self._applied: dict[NodeId, int] = {}  # data servers: all held up to this index
         self._snapshot_max = 0  # the highest that anybody ever said to have
         self._heartbeat_due_ms = now
         self._heads_turn = 0
         self._numbering = Numbering(self)
         self.retention = Retention(self, self._settings.collect_interval_ms)
-        self.append(EpochEntry(epoch))
+        self.changing = Changing(self, 4 * self._settings.suspect_ms)
+        if not self.is_stopped:
+            self.append(EpochEntry(epoch))
         self.epoch_index = log.length
         for node, promise in promises.items():
             if not promise.unknown_from:
-                self._progress[node].base = self._base_for(promise.hashes)
+                self.progress[node].base = self._base_for(promise.hashes)
                 self._send_start(node, out)
 
     # the log
@@ -119,9 +101,38 @@ class Sequencer:
         return self.tail.configuration.number != self.configuration.number
 
     @property
+    def is_held(self) -> bool:
+        """Nothing is numbered: behind a stop-sign, or just before one."""
+        return self.is_stopped or self.changing.is_draining
+
+    @property
+    def is_certain(self) -> bool:
+        """Our own first entry is committed: what we hold is what counts."""
+        return self.committed >= self.epoch_index
+
+    @property
     def may_order(self) -> bool:
-        """Our own first entry is committed, and no stop-sign stands behind it."""
-        return self.committed >= self.epoch_index and not self.is_stopped
+        """It is certain, and no stop-sign stands behind it."""
+        return self.is_certain and not self.is_held
+
+    @property
+    def now_ms(self) -> int:
+        """As our server has it."""
+        return self._server.now_ms
+
+    @property
+    def retry_ms(self) -> int:
+        """Before something is said again."""
+        return self._settings.retry_ms
+
+    @property
+    def few(self) -> int:
+        """Entries that are on their way at any time."""
+        return self._settings.entries_per_message_max
+
+    def applied_by(self, node: NodeId) -> int:
+        """A data server has all that is ordered up to this index."""
+        return self._applied.get(node, 0)
 
     def committed_head(self, group: int) -> int:
         """How far a group is, as far as that is certain."""
@@ -166,26 +177,21 @@ class Sequencer:
 
     def on_propose(self, request: AnyRequest, out: list[Effect]) -> None:
         """Order a control entry, if the rules let it take effect."""
-        if not self.is_stopped:
+        if type(request) is ChangeRequest:
+            self.changing.on_request(request)
+        elif not self.is_held:
             self._numbering.on_propose(request, out)
 
     def on_join(self, sender: NodeId, join: Join, out: list[Effect]) -> None:
         """A server has come back with a new disk: list that in the place of the old one."""
-        if not self.may_order or sender != join.node:
-            return
-        now = self.configuration
-        old = [s for s in now.servers if s.node == join.node and s.uuid != join.uuid]
-        if join.configuration != now.number or not old:
-            return
-        servers = tuple(
-            Server(s.node, join.uuid, s.roles) if s.node == join.node else s for s in now.servers
-        )
-        self.append(ConfigEntry(structs.replace(now, number=now.number + 1, servers=servers)))
+        if sender == join.node:
+            self.changing.on_join(join)
 
     def on_drained(self, out: list[Effect]) -> None:
         """End of a turn: number, submit, commit, and keep everybody informed."""
         self._numbering.number_ready()
         self._propose_truncation()
+        self.changing.on_drained()
         self._submit_new(out)
         self._announce(out)
         self._keep_alive(out)
@@ -196,15 +202,23 @@ class Sequencer:
         limit = self.log.length
         if self._settings.is_before:
             self._submit_to_self(out)
-            limit = min(limit, self._progress[self._server.node].acked)
+            limit = min(limit, self.progress[self._server.node].acked)
         channel = Channel.GLOBAL if self._settings.is_overheard else Channel.COMMIT
         while self._submitted < limit:
             submit = self._submit_from(self._submitted + 1, limit)
             self._submitted += len(submit.entries)
             out.append(Multicast(channel, submit))
+            for node in self.changing.learners:
+                if self.progress[node].is_started:
+                    out.append(Send(node, submit))
+
+    def _tell_learners(self, message: Control, out: list[Effect]) -> None:
+        """Those who aren't of the configuration yet hear nothing that goes to all."""
+        for node in self.changing.learners:
+            out.append(Send(node, message))
 
     def _submit_to_self(self, out: list[Effect]) -> None:
-        own = self._progress[self._server.node]
+        own = self.progress[self._server.node]
         first = max(own.acked, self._submitted_to_self) + 1
         if own.is_started and first <= self.log.length:
             submit = self._submit_from(first, self.log.length)
@@ -254,7 +268,7 @@ class Sequencer:
 
     def _send_start(self, node: NodeId, out: list[Effect]) -> None:
         """The next chunk of our log."""
-        progress = self._progress[node]
+        progress = self.progress[node]
         base = progress.base if progress.base is not None else self.log.base
         base_hash = self.log.hash_at(base)
         if base_hash is None:  # truncated since
@@ -281,7 +295,7 @@ class Sequencer:
     ) -> Progress | None:
         if epoch != self.epoch or configuration != self.configuration.number:
             return None
-        progress = self._progress.get(sender)
+        progress = self.progress.get(sender)
         return progress if progress is not None and progress.uuid == uuid else None
 
     def on_commit_ack(self, sender: NodeId, ack: CommitAck, out: list[Effect]) -> None:
@@ -307,10 +321,8 @@ class Sequencer:
             progress.acked = index
             progress.wait_ms = self._settings.retry_ms
             progress.due_ms = self._server.now_ms + progress.wait_ms
-        self.advance(kth_largest(self._acked(), self.configuration.k_commit))
-
-    def _acked(self) -> list[int]:
-        return [p.acked for p in self._progress.values()]
+        held = kth_largest((p.acked for p in self._voters), self.configuration.k_commit)
+        self.advance(self.changing.decided(held))
 
     def advance(self, index: int) -> None:
         """Commit up to an index that a quorum holds; never without our own first entry."""
@@ -341,12 +353,10 @@ class Sequencer:
             self._announced = last
             if self._settings.is_overheard:
                 entries = ()
-            out.append(
-                Multicast(
-                    Channel.GLOBAL,
-                    Commit(self.configuration.number, self.epoch, first, entries, last, last_hash),
-                )
-            )
+            number = self.configuration.number
+            commit = Commit(number, self.epoch, first, entries, last, last_hash)
+            out.append(Multicast(Channel.GLOBAL, commit))
+            self._tell_learners(commit, out)
 
     def _keep_alive(self, out: list[Effect]) -> None:
         now = self._server.now_ms
@@ -355,7 +365,9 @@ class Sequencer:
         self._heartbeat_due_ms = now + self._settings.heartbeat_interval_ms
         beat = Heartbeat(self.configuration.number, self.epoch, *self._claim(), self._heads())
         out.append(Multicast(Channel.GLOBAL, beat))
-        for node, progress in self._progress.items():
+        self._tell_learners(beat, out)
+        self.changing.on_tick(out)
+        for node, progress in self.progress.items():
             if now < progress.due_ms:
                 continue
             if progress.is_started and progress.acked < self.log.length:
@@ -378,7 +390,7 @@ class Sequencer:
     def _check_quorum(self) -> None:
         """Unheard by a quorum for long: step down, so that those who hear each other may elect."""
         since = self._server.now_ms - 4 * self._settings.suspect_ms
-        heard = sum(1 for p in self._progress.values() if p.heard_ms >= since)
+        heard = sum(1 for p in self._voters if p.heard_ms >= since)
         if heard < self.configuration.k_commit:
             self._server.sequencer = None
 
@@ -394,7 +406,7 @@ class Sequencer:
             return
         if not self.may_order:
             return
-        held = [p.snapshot for p in self._progress.values()]
+        held = [p.snapshot for p in self._voters]
         index, state_hash = max(held)
         if index <= self.tail.truncated or held.count((index, state_hash)) < (
             self.configuration.k_commit

@@ -12,6 +12,7 @@ import msgspec
 
 from samcast.wire.batch import Batch
 from samcast.wire.control import Control
+from samcast.wire.order import Configuration, Place
 
 NodeId = int
 
@@ -83,6 +84,18 @@ class Store(Effect, frozen=True, gc=False):
     """What all stores share: the host answers `Stored` once this and all before it are durable."""
 
     token: int
+
+
+class Introduce(Effect, frozen=True, gc=False):
+    """Connect with servers that aren't of the configuration yet."""
+
+    places: tuple[Place, ...]
+
+
+class Configured(Effect, frozen=True, gc=False):
+    """A configuration is in force that wasn't when this role last said so."""
+
+    configuration: Configuration
 
 
 class Warn(Effect, frozen=True, gc=False):

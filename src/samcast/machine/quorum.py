@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from samcast.errors import ConfigError
+from samcast.limits import SERVERS_MAX
 from samcast.wire.order import ROLE_CHECKPOINT, ROLE_COMMIT, ROLE_DATA, Configuration, Server
 
 
@@ -11,6 +12,8 @@ def check_quorums(configuration: Configuration) -> None:
     n = sum(1 for s in configuration.servers if s.roles & ROLE_COMMIT)
     n_data = sum(1 for s in configuration.servers if s.roles & ROLE_DATA)
     k, e, k_data = configuration.k_commit, configuration.e_commit, configuration.k_data
+    if len(configuration.servers) > SERVERS_MAX:
+        raise ConfigError(f"{len(configuration.servers)} servers; there may be {SERVERS_MAX}")
     if len({s.node for s in configuration.servers}) != len(configuration.servers):
         raise ConfigError("a node is listed twice; give every server its own id")
     if not 1 <= k <= n:

@@ -14,6 +14,7 @@ from typing import Any
 
 from samcast.errors import ConfigError
 from samcast.group.settings import GroupSettings
+from samcast.limits import SERVERS_MAX
 from samcast.machine.ports import Channel
 from samcast.machine.quorum import check_quorums
 from samcast.wire.order import ROLE_CHECKPOINT, ROLE_COMMIT, ROLE_DATA, Configuration, Server
@@ -27,7 +28,6 @@ TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "k_checkpoint", "node",
             "multicast_apart"}  # fmt: skip
 MULTICAST_KEYS = ("datagram_bytes", "parity_percent", "pace_mb_per_s", "multicast_apart")
 LAST_GROUP = ipaddress.IPv4Address("239.255.255.255")
-SERVERS_MAX = 64
 DATAGRAM_BYTES = 1400  # fits every usual network
 SOCKET_PATH_MAX = 100  # what every system takes
 

@@ -38,6 +38,7 @@ class Facts:
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration  # the newest that is committed
+        self.settled = 0  # the newest in which somebody was elected, by committed entries
         self.entries: list[AnyEntry] = []  # committed, from index 1
         self.hashes: list[bytes] = []
         self.heads: dict[int, int] = {}
@@ -188,6 +189,20 @@ class Copies:
         listed = sum(1 for s in configuration.servers if s.uuid in disks)
         if listed < configuration.k_data:
             raise Violation("K", f"{key} was committed with {listed} copies on listed disks")
+
+    def on_changed(
+        self, before: Configuration, after: Configuration, wanted: list[BatchKey]
+    ) -> None:
+        """Servers that go by order leave nothing behind that the others lack. (A disk that is
+        replaced under its server's name is gone already.)"""
+        listed = [s.node for s in after.servers]
+        if all(s.node in listed for s in before.servers) and after.k_data <= before.k_data:
+            return
+        for key in wanted:
+            disks = self._facts.payloads.get((key, self._facts.digest_of_run[key]), {})
+            left = sum(1 for s in after.servers if s.uuid in disks)
+            if left < after.k_data:
+                raise Violation("K", f"{key} has {left} copies after a change of servers")
 
 
 class Fencing:

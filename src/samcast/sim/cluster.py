@@ -120,7 +120,7 @@ class Cluster:
         self.folding = Folding(self, shape.fold_interval, wrong)
 
     def _make_servers(self) -> Configuration:
-        shape, world = self.shape, self.world
+        shape = self.shape
         data = ROLE_DATA | (ROLE_CHECKPOINT if shape.fold_interval else 0)
         plan = [(i, ROLE_COMMIT | data) for i in range(1, shape.servers + 1)]
         if shape.is_split:
@@ -128,19 +128,30 @@ class Cluster:
             plan += [(20 + i, data) for i in range(1, shape.data_servers + 1)]
         listed = []
         for node, roles in plan:
-            channels = [Channel.GLOBAL]
-            channels += [Channel.COMMIT] if roles & ROLE_COMMIT else []
-            channels += [Channel.DATA, Channel.PAYLOAD] if roles & ROLE_DATA else []
-            process = world.add(node, f"server-{node}", tuple(channels))
-            process.disk = Disk(node, world.chance, self.settings, SEGMENT_BYTES)
-            process.disk.recover()
-            self._roles[node] = roles
-            self.servers.append(process)
-            listed.append(Server(node, process.disk.uuid, roles))
+            disk = self.add_server(node, roles).disk
+            assert disk is not None
+            listed.append(Server(node, disk.uuid, roles))
         k_checkpoint = 2 if shape.fold_interval else 0
         return Configuration(1, tuple(listed), shape.k, shape.e, shape.k_data, k_checkpoint)
 
     # servers
+
+    def add_server(self, node: int, roles: int) -> Process:
+        """A server with an empty disk, not started yet."""
+        channels = [Channel.GLOBAL]
+        channels += [Channel.COMMIT] if roles & ROLE_COMMIT else []
+        channels += [Channel.DATA, Channel.PAYLOAD] if roles & ROLE_DATA else []
+        process = self.world.add(node, f"server-{node}", tuple(channels))
+        process.disk = Disk(node, self.world.chance, self.settings, SEGMENT_BYTES)
+        process.disk.recover()
+        self._roles[node] = roles
+        self.servers.append(process)
+        return process
+
+    @property
+    def node_last(self) -> int:
+        """The highest id that any server ever had."""
+        return max(self._roles)
 
     def roles_of(self, node: int) -> int:
         """What a server is configured to be."""

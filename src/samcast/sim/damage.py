@@ -4,8 +4,10 @@ At most min(k_commit, k_data) - 1 servers are without their whole disk at any mo
 until they are listed, vote again, and hold everything that was committed when they came back.
 """
 
+from samcast.machine.quorum import servers_with
 from samcast.sim.cluster import Cluster
 from samcast.sim.world import Process
+from samcast.wire.order import ROLE_COMMIT
 
 
 class Damage:
@@ -14,10 +16,13 @@ class Damage:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._hurt: dict[int, tuple[Process, int]] = {}  # committed index when it was listed again
-        shape = cluster.shape
-        # Of rot a server recovers under its old uuid; a new uuid takes a commit without it.
-        self._budget_rot = min(shape.k - 1, shape.k_data - 1, shape.servers - shape.e)
-        self._budget = min(self._budget_rot, shape.servers - shape.k)
+
+    def _budget(self, *, is_rot: bool) -> int:
+        """Of rot a server recovers under its old uuid; a new uuid takes a commit without it."""
+        now = self._cluster.judge.facts.configuration
+        voters = len(servers_with(now, ROLE_COMMIT))
+        budget = min(now.k_commit - 1, now.k_data - 1, voters - now.e_commit)
+        return budget if is_rot else min(budget, voters - now.k_commit)
 
     def __len__(self) -> int:
         self._settle()
@@ -30,13 +35,19 @@ class Damage:
     def may_hurt(self, process: Process, *, is_rot: bool) -> bool:
         """Whether the promises cover one more."""
         self._settle()
-        budget = self._budget_rot if is_rot else self._budget
-        return process.is_up and process.node not in self._hurt and len(self._hurt) < budget
+        now = self._cluster.judge.facts.configuration
+        if process.node not in [s.node for s in now.servers]:
+            return False
+        is_whole = process.is_up and process.node not in self._hurt
+        return is_whole and len(self._hurt) < self._budget(is_rot=is_rot)
 
     def _settle(self) -> None:
         cluster = self._cluster
         facts = cluster.judge.facts
         for node, (process, listed_at) in list(self._hurt.items()):
+            if process not in cluster.servers:
+                del self._hurt[node]  # It was replaced.
+                continue
             disk = process.disk
             is_listed = disk is not None and any(
                 s.node == node and s.uuid == disk.uuid for s in facts.configuration.servers

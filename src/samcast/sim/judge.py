@@ -38,7 +38,7 @@ from samcast.sim.world import Process, World
 from samcast.wire.batch import Batch, messages_of
 from samcast.wire.control import Control
 from samcast.wire.group import AnswerKind, CommitAck, Promise, StartReply
-from samcast.wire.order import CELL, Configuration, Epoch
+from samcast.wire.order import CELL, Configuration, Epoch, EpochEntry
 
 
 class Judge:
@@ -152,7 +152,13 @@ class Judge:
         self.names.on_committed(entry)
         self.collection.on_committed(entry)
         self.advertised.on_committed(entry)
-        facts.configuration = configuration_of(entry) or facts.configuration
+        if type(entry) is EpochEntry:
+            facts.settled = facts.configuration.number
+        after = configuration_of(entry)
+        if after is not None:
+            wanted = [key for key in facts.digest_of_run if not self.collection.gone(key)]
+            self.copies.on_changed(facts.configuration, after, wanted)
+            facts.configuration = after
 
     def _on_folded(self, process: Process, what: str, index: int, entry_hash: bytes) -> None:
         if self._folded.get((process.life, process.node, what)) == entry_hash:

@@ -14,6 +14,7 @@ from samcast.machine.ports import Effect, NodeId, Send
 from samcast.machine.quorum import lists
 from samcast.sim import disk
 from samcast.sim.mutant import Mutant, replace
+from samcast.sim.mutant_changes import CHANGE_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
 from samcast.wire.group import CommitSubmit, DataReport, LogRequest, Promise, Start
@@ -70,7 +71,7 @@ def _ignore_uuids() -> None:
     def listed(self: Sequencer, sender: NodeId, uuid: int, configuration: int, epoch: Epoch) -> Any:
         if epoch != self.epoch or configuration != self.configuration.number:
             return None
-        return self._progress.get(sender)
+        return self.progress.get(sender)
 
     replace(Sequencer, "_listed", listed)
 
@@ -121,8 +122,8 @@ def count_across_epochs() -> None:
         before(self, server, epoch, log, promises, out)
         self.epoch_index = 0
         for node in promises:
-            self._progress[node].acked = self._progress[node].base or 0
-        acked = sorted((p.acked for p in self._progress.values()), reverse=True)
+            self.progress[node].acked = self.progress[node].base or 0
+        acked = sorted((p.acked for p in self.progress.values()), reverse=True)
         self.advance(acked[self.configuration.k_commit - 1])
 
     replace(Sequencer, "__init__", init)
@@ -417,4 +418,5 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("torn-counted-as-unknown", "SAFETY 2.6", torn_is_unknown),
     *SENDER_MUTANTS,
     *RETENTION_MUTANTS,
+    *CHANGE_MUTANTS,
 )

@@ -11,12 +11,15 @@ from typing import Any, TextIO
 
 import msgspec
 
+from samcast.machine.quorum import servers_with
+from samcast.sim.changes import Changes
 from samcast.sim.checkers import Violation
 from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.sim.cluster import Cluster
 from samcast.sim.faults import Faults
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
+from samcast.wire.order import ROLE_COMMIT, ROLE_DATA
 
 FAULTS_MIN = 10
 RUNS_MIN = 225
@@ -56,6 +59,7 @@ class Run:
         self.trace = trace
         self.cluster = Cluster(self.world, trace)
         self.faults = Faults(self.cluster)
+        self.changes = Changes(self.cluster, self.faults)
         self.world.on_disk_failed = self.faults.servers.on_disk_failed
         if is_mutated:
             self.world.on_bug = self._on_bug
@@ -75,6 +79,7 @@ class Run:
         self._plan_work(length_us)
         self.faults.plan(FAULTS_MIN + 3 + world.chance.below(6), 50_000, length_us)
         self.faults.plan_elections(3, 50_000, length_us)
+        self.changes.plan(50_000, length_us)
         world.run_until(world.now_us + length_us)
         while sum(self.faults.counts.values()) < FAULTS_MIN:  # Some found nobody to strike.
             if (victim := self.faults.one()) is not None:
@@ -128,15 +133,18 @@ class Run:
 
     def _choose_broken(self) -> list[int]:
         """Servers that the promises can do without, whatever only they may hold."""
-        shape, faults, chance = self.cluster.shape, self.faults, self.world.chance
-        if len(faults.servers.damage) or chance.happens(0.3):
+        faults, chance, facts = self.faults, self.world.chance, self.cluster.judge.facts
+        if len(faults.servers.damage) or self.changes.are_pending or chance.happens(0.3):
             return []
-        most = min(shape.k - 1, shape.k_data - 1, shape.servers - max(shape.k, shape.e))
-        most = min(most, shape.data_servers - shape.k_data)
+        now = facts.configuration
+        if facts.settled != now.number:
+            return []
+        voters, keepers = (len(servers_with(now, role)) for role in (ROLE_COMMIT, ROLE_DATA))
+        most = min(now.k_commit - 1, now.k_data - 1, voters - max(now.k_commit, now.e_commit))
+        most = min(most, keepers - now.k_data)
         if most < 1:
             return []
-        nodes = [p.node for p in self.cluster.servers]
-        return chance.some(nodes, chance.between(1, most))
+        return chance.some([s.node for s in now.servers], chance.between(1, most))
 
     def _finish(self) -> None:
         world, cluster = self.world, self.cluster

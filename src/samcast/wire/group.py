@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import msgspec
 
+from samcast.wire.change import ChangeRequest, Join, Moved
 from samcast.wire.control import Control
 from samcast.wire.order import (
     AnyEntry,
@@ -300,6 +301,7 @@ AnyRequest = (
     | KeepRequest
     | LeaseRequest
     | BeginRequest
+    | ChangeRequest
 )
 
 
@@ -424,20 +426,6 @@ class SnapshotReply(Control, frozen=True, gc=False, array_like=True, tag=28):
     offset: Natural
     total: Natural
     data: bytes
-
-
-class Join(Control, frozen=True, gc=False, array_like=True, tag=29):
-    """Server with a new disk -> commit servers: put my new uuid in the place of the old one."""
-
-    node: Natural
-    uuid: Natural
-    configuration: Natural
-
-
-class Moved(Control, frozen=True, gc=False, array_like=True, tag=30):
-    """Commit server -> whoever speaks for an old configuration: this one is in force."""
-
-    configuration: Configuration
 
 
 class Follow(Control, frozen=True, gc=False, array_like=True, tag=31):

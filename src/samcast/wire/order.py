@@ -18,6 +18,7 @@ Beginning = Annotated[int, Meta(ge=1, le=2**62)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
 FoldName = Annotated[str, Meta(max_length=255)]  # "": none
 LeaseName = Annotated[str, Meta(min_length=1, max_length=255)]
+PlaceName = Annotated[str, Meta(min_length=1, max_length=255)]
 SenderId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Digest = Annotated[bytes, Meta(min_length=16, max_length=32)]
 Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -53,6 +54,17 @@ class Configuration(Record, frozen=True, gc=False, array_like=True):
     e_commit: Natural
     k_data: Natural
     k_checkpoint: Natural = 0  # 0: no checkpoint is ever advertised
+    node_last: Natural = 0  # the highest id that was ever used; none is used again
+
+
+class Place(Record, frozen=True, gc=False, array_like=True):
+    """Where a server is found, and what people call it. Not part of a configuration, which must
+    fit a vote."""
+
+    node: Natural
+    name: PlaceName
+    host: PlaceName
+    port: Annotated[int, Meta(ge=1, le=65535)]
 
 
 class Keep(Record, frozen=True, gc=False, array_like=True):
@@ -170,6 +182,7 @@ class ConfigEntry(Entry, frozen=True, gc=False, array_like=True, tag=9):
     """Stop-sign: nothing is decided behind it before a new epoch is elected in `configuration`."""
 
     configuration: Configuration
+    places: tuple[Place, ...] = ()  # of servers that are new in it
 
 
 class TruncateEntry(Entry, frozen=True, gc=False, array_like=True, tag=10):

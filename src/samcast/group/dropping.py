@@ -1,0 +1,68 @@
+"""What a data server drops of that which has no number: only what its own fold of a contiguous
+committed prefix rules out, never by a clock or a proposal.
+"""
+
+from typing import TYPE_CHECKING
+
+from samcast.group.storage import BatchKey, DropBatch
+from samcast.machine.ports import Effect
+from samcast.wire.order import CELL
+
+if TYPE_CHECKING:
+    from samcast.group.data_server import DataServer
+
+
+class Dropping:
+    """The rules of one data server."""
+
+    def __init__(self, server: "DataServer") -> None:
+        self._server = server
+        self._unsure: dict[int, None] = {}  # groups where a snapshot skipped numbers we lack
+
+    def on_skipped(self) -> None:
+        """A snapshot has taken the place of entries that we never saw."""
+        self._unsure.update(dict.fromkeys(self._server.follower.core.groups))
+
+    def on_drained(self, out: list[Effect]) -> None:
+        """Once a group is whole again, whatever has no number in it never got one."""
+        if not self._unsure:
+            return
+        for group in [g for g in self._unsure if self._server.numbered.is_whole_in(g)]:
+            del self._unsure[group]
+            self.drop_expired(group, out)
+            for owner in self._server.unnumbered.owners():
+                self.drop_stages(owner, out)
+
+    def on_group_removed(self, group: int, out: list[Effect]) -> None:
+        """Nothing of it is ever numbered now."""
+        if group not in self._unsure:
+            for key in self._server.unnumbered.of_group(group):
+                self._drop(key, out)
+
+    def drop_expired(self, group: int, out: list[Effect]) -> None:
+        """What was born below the floor is numbered no more."""
+        if group in self._unsure or group == CELL:
+            return
+        rows = self._server.follower.core.groups.get(group)
+        if rows is None:
+            return
+        for key in self._server.unnumbered.born_below(group, rows.admission_floor()):
+            self._drop(key, out)
+
+    def drop_stages(self, owner: bytes, out: list[Effect]) -> None:
+        """Stages that can never be decided."""
+        for key in self._server.unnumbered.of_owner(owner):
+            held = self._server.unnumbered.get(key)
+            if held is None or key[0] in self._unsure:
+                continue
+            if self.may_drop_stage(key, held.birth):
+                self._drop(key, out)
+
+    def may_drop_stage(self, key: BatchKey, birth: int) -> bool:
+        """Whether this stage is one of them."""
+        return self._server.follower.core.may_drop_stage(key[1], key[2], key[3], birth)
+
+    def _drop(self, key: BatchKey, out: list[Effect]) -> None:
+        self._server.unnumbered.pop(key)
+        self._server.reports.forget(key)
+        out.append(DropBatch(key))

@@ -1,0 +1,180 @@
+"""Administrators of a seed: they replace, add and remove servers and change quorums, while
+everything else goes wrong.
+"""
+
+from msgspec import structs
+
+from samcast.errors import ConfigError
+from samcast.group.asking import Proposer
+from samcast.machine.change import check_change, node_last
+from samcast.machine.quorum import servers_with
+from samcast.sim.cluster import Cluster
+from samcast.sim.faults import Faults
+from samcast.sim.world import Process
+from samcast.wire.change import ChangeRequest
+from samcast.wire.group import OutcomeKind
+from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration, Place, Server
+
+LOOK_US = 20_000
+WAIT_US = 1_500_000  # an administrator gives up then
+TRIES = 20
+
+
+class Changes:
+    """The changes of one seed."""
+
+    def __init__(self, cluster: Cluster, faults: Faults) -> None:
+        self._cluster = cluster
+        self._faults = faults
+        self._world = cluster.world
+        self._chance = cluster.world.chance
+        self._pending: list[tuple[Proposer, ChangeRequest, Process | None, int]] = []
+        self.done: dict[str, int] = {}
+
+    def plan(self, from_us: int, until_us: int) -> None:
+        """In some seeds, so many as a busy administrator makes; sometimes two at once."""
+        if not self._chance.happens(0.35):
+            return
+        for _ in range(self._chance.between(1, 3)):
+            at = self._chance.between(from_us, until_us)
+            for _ in range(self._chance.pick((1, 1, 2))):
+                self._world.at(at, self._begin)
+        self._world.at(LOOK_US, self._look)
+
+    def _begin(self) -> None:
+        if not self._faults.is_on:
+            return
+        for _ in range(TRIES):
+            make = self._chance.pick((self._replace, self._replace, self._replace, self._add,
+                                      self._remove, self._quorums))  # fmt: skip
+            request = make(self._cluster.judge.facts.configuration)
+            if request is not None and self._may_follow(request):
+                self._ask(request)
+                return
+
+    def _may_follow(self, request: ChangeRequest) -> bool:
+        """By the rules, and so that clients that know only the first servers find one of them."""
+        try:
+            check_change(self._cluster.judge.facts.configuration, request)
+        except ConfigError:
+            return False
+        first = [s.node for s in servers_with(self._cluster.configuration, ROLE_COMMIT)]
+        left = servers_with(request.configuration, ROLE_COMMIT)
+        return any(s.node in first for s in left)
+
+    def _ask(self, request: ChangeRequest) -> None:
+        now = self._cluster.judge.facts.configuration
+        known = [s.node for s in now.servers]
+        new = None
+        for server in request.configuration.servers:
+            if server.node not in known:
+                new = self._cluster.add_server(server.node, server.roles)
+                assert new.disk is not None
+                uuid = new.disk.uuid
+                servers = tuple(
+                    structs.replace(s, uuid=uuid) if s.node == server.node else s
+                    for s in request.configuration.servers
+                )
+                configuration = structs.replace(request.configuration, servers=servers)
+                request = structs.replace(request, configuration=configuration)
+                self._cluster.start_server(new)
+        proposer = self._cluster.propose(request)
+        self._pending.append((proposer, request, new, self._world.now_us + WAIT_US))
+
+    # what to ask for
+
+    def _replace(self, now: Configuration) -> ChangeRequest | None:
+        leaving = self._chance.pick(now.servers)
+        servers = tuple(s for s in now.servers if s is not leaving)
+        return self._with_new(now, servers, leaving.roles, {})
+
+    def _add(self, now: Configuration) -> ChangeRequest | None:
+        roles = self._chance.pick(now.servers).roles
+        return self._with_new(now, now.servers, roles, self._quorums_for(now, roles, 1))
+
+    def _remove(self, now: Configuration) -> ChangeRequest | None:
+        leaving = self._chance.pick(now.servers)
+        servers = tuple(s for s in now.servers if s is not leaving)
+        if len(servers) < 3:
+            return None
+        counts = self._quorums_for(now, leaving.roles, -1)
+        return ChangeRequest(self._next(now, servers, counts))
+
+    def _quorums(self, now: Configuration) -> ChangeRequest | None:
+        counts = self._quorums_for(now, 0, 0)
+        keepers = len(servers_with(now, ROLE_DATA))
+        counts["k_data"] = self._chance.between(min(2, keepers), min(3, keepers))
+        return ChangeRequest(self._next(now, now.servers, counts))
+
+    def _quorums_for(self, now: Configuration, roles: int, more: int) -> dict[str, int]:
+        voters = len(servers_with(now, ROLE_COMMIT)) + (more if roles & ROLE_COMMIT else 0)
+        k = self._chance.between(min(2, voters), voters)
+        return {"k_commit": k, "e_commit": voters - k + 1}
+
+    def _with_new(
+        self, now: Configuration, servers: tuple[Server, ...], roles: int, counts: dict[str, int]
+    ) -> ChangeRequest:
+        node = max(node_last(now), self._cluster.node_last) + 1
+        place = Place(node, f"server-{node}", "sim", 1)
+        listed = (*servers, Server(node, 2**62 + node, roles))
+        return ChangeRequest(self._next(now, listed, counts), (place,))
+
+    @staticmethod
+    def _next(
+        now: Configuration, servers: tuple[Server, ...], counts: dict[str, int]
+    ) -> Configuration:
+        last = max(node_last(now), *(s.node for s in servers))
+        number = now.number + 1
+        return structs.replace(now, number=number, servers=servers, node_last=last, **counts)
+
+    # what became of it
+
+    def _look(self) -> None:
+        for item in list(self._pending):
+            proposer, request, _, until_us = item
+            outcome = proposer.outcome
+            if outcome is not None and outcome.kind is OutcomeKind.DONE:
+                self._pending.remove(item)
+                self._on_done(request)
+            elif outcome is not None or self._world.now_us > until_us:
+                self._pending.remove(item)
+                self._give_up(proposer)
+        self._cluster.forget_proposers()
+        if self._faults.is_on or self._pending:
+            self._world.at(LOOK_US, self._look)
+
+    def _on_done(self, request: ChangeRequest) -> None:
+        """Who is no longer listed goes; or stays up, and must be told by the others."""
+        self._note("change_done")
+        listed = [s.node for s in request.configuration.servers]
+        later = [s.node for s in self._cluster.judge.facts.configuration.servers]
+        for process in list(self._cluster.servers):
+            if process.node in listed or process.node in later:
+                continue
+            if self._is_wanted(process):
+                continue
+            self._cluster.servers.remove(process)
+            if self._chance.happens(0.6):
+                self._faults.keep_down(process)
+                if process.is_up:
+                    process.stop()
+
+    def _is_wanted(self, process: Process) -> bool:
+        return any(new is process for _, _, new, _ in self._pending)
+
+    def _give_up(self, proposer: Proposer) -> None:
+        """Refused, or it takes too long. The new server stays: it may be ordered already."""
+        self._note("change_refused" if proposer.outcome is not None else "change_given_up")
+        for process, other in list(self._cluster.proposers):
+            if other is proposer:
+                self._cluster.proposers.remove((process, other))
+                self._world.remove(process.node)
+
+    def _note(self, what: str) -> None:
+        self.done[what] = self.done.get(what, 0) + 1
+        self._faults.note(what)
+
+    @property
+    def are_pending(self) -> bool:
+        """Whether one may still be ordered."""
+        return bool(self._pending)
