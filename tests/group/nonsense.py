@@ -111,8 +111,9 @@ class Hints:
 def made(kind: Any, hints: Hints, pick: Pick) -> Any:  # noqa: C901 - a branch per kind of type
     """A value of one type, as `msgspec` describes it."""
     match kind:
-        case msgspec.inspect.IntType(ge=least):
-            return pick(NUMBERS[1:] if least else NUMBERS)
+        case msgspec.inspect.IntType(ge=least, le=most):
+            known = [n for n in NUMBERS if n >= (least or 0) and n <= (most or LAST)]
+            return pick(known)
         case msgspec.inspect.BoolType():
             return pick([False, True])
         case msgspec.inspect.StrType():

@@ -19,7 +19,8 @@ import samcast
 from samcast.client.leading import sequencer_of
 from samcast.client.listener import Listener
 from samcast.errors import ConfigError
-from samcast.runtime.cluster_file import DATAGRAM_BYTES, write_cluster_file
+from samcast.runtime.cluster_file import DATAGRAM_BYTES
+from samcast.runtime.cluster_text import write_cluster_file
 from samcast.runtime.datagrams import Datagrams, datagrams_of
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.datagram import Envelope, Lacking, Source

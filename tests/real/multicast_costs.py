@@ -12,7 +12,7 @@ from typing import Any
 import samcast
 from samcast.client.blocking import Client, Group
 from samcast.client.leading import sequencer_of
-from samcast.runtime.cluster_file import write_cluster_file
+from samcast.runtime.cluster_text import write_cluster_file
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.conftest import running
 from tests.real.listening import Process, listening

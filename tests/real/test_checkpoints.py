@@ -16,7 +16,7 @@ from samcast.client.blocking import Client, Group
 from samcast.client.leading import sequencer_of
 from samcast.errors import CollectedError
 from samcast.group.table import Table
-from samcast.runtime.cluster_file import write_cluster_file
+from samcast.runtime.cluster_text import write_cluster_file
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.order import Keep
 from tests.real.conftest import running

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from samcast.machine.ports import Event, Reachable, Unreachable
-from samcast.runtime import mesh as module
+from samcast.runtime import dialing as module
 from samcast.runtime.cluster_file import ClusterPlan
+from samcast.runtime.directory import Directory
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.runtime.mesh import Mesh
 
@@ -19,8 +20,9 @@ class Side:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.refusals: list[str] = []
         self.mesh = Mesh(
-            plan, plan.node(name), lambda source, message: None, lambda channel: False,
-            plan.configuration, lambda question: b"{}", self.events.put_nowait,
+            plan, plan.node(name), Directory(plan, plan.node(name).id),
+            lambda source, message: None, lambda channel: False,
+            lambda question: b"{}", self.events.put_nowait,
             lambda event, text, **facts: self.refusals.append(text),
         )  # fmt: skip
 

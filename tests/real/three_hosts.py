@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from samcast.runtime.cluster_file import DATAGRAM_BYTES, write_cluster_file
+from samcast.runtime.cluster_file import DATAGRAM_BYTES
+from samcast.runtime.cluster_text import write_cluster_file
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.lossy import launcher
 

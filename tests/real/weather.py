@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
-from samcast.runtime.cluster_file import write_cluster_file
+from samcast.runtime.cluster_text import write_cluster_file
 from samcast.runtime.local_cluster import LocalCluster, free_ports
 from samcast.wire.frame import FRAME_HEADER_BYTES
 from samcast.wire.session import KIND_SESSION, Hello, decode_session

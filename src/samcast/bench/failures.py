@@ -111,7 +111,7 @@ def failover(m: Measuring) -> Result:
 
 def restart(m: Measuring) -> Result:
     """A node is killed and started: how long until it votes again."""
-    node = m.cluster.plan().nodes[0]
+    node = m.cluster.plan().present[0]
     took: list[float] = []
     for _ in range(5):
         m.cluster.kill(node.name)

@@ -199,7 +199,7 @@ def kept(m: Measuring) -> Result:
 
 
 def _looked(m: Measuring, at_s: float, sent: int) -> Result:
-    disks = [_bytes_in(node.folder) for node in m.cluster.plan().nodes]
+    disks = [_bytes_in(node.folder) for node in m.cluster.plan().present]
     return {"s": round(at_s), "messages": sent, "disk_mb": round(max(disks) / 1e6),
             "memory_mb": max(m.resident_mb().values())}  # fmt: skip
 

@@ -35,9 +35,9 @@ def up(
     cluster = LocalCluster(folder)
     if not cluster.exists:
         cluster.make(NODES if nodes is None else nodes)
-    elif nodes is not None and nodes != len(cluster.plan().nodes):
+    elif nodes is not None and nodes != len(cluster.plan().present):
         raise SamcastError(
-            f"the cluster in {folder} has {len(cluster.plan().nodes)} nodes; --nodes is for a new"
+            f"the cluster in {folder} has {len(cluster.plan().present)} nodes; --nodes is for a new"
             " one, in another --dir"
         )
     running = [process for process in cluster.processes() if process.pid]
@@ -99,7 +99,7 @@ def down(folder: DIR = Path(".samcast")) -> None:
         raise SamcastError(f"there is no cluster in {folder}")
     cluster.stop_all()
     name = cluster.plan().cluster
-    places = {n.name: f"{n.host}:{n.port}" for n in cluster.plan().nodes}
+    places = {n.name: f"{n.host}:{n.port}" for n in cluster.plan().present}
     left = [f"{node} at {place}" for node, place in places.items()
             if _node(node, place).get("cluster") == name]  # fmt: skip
     if left:

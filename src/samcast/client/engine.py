@@ -35,7 +35,7 @@ from samcast.wire.control import Control
 from samcast.wire.group import AnyRequest, Head, Outcome
 from samcast.wire.order import Configuration
 from samcast.wire.retention import Checkpoints
-from samcast.wire.session import StatusRequest, TraceRequest
+from samcast.wire.session import PlanRequest, StatusRequest, TraceRequest
 
 T = TypeVar("T")
 WATCH_S = 0.5
@@ -227,6 +227,10 @@ class Engine:
     async def status(self) -> bytes:
         """How the node that we are connected to is."""
         return await self._link.ask(StatusRequest())
+
+    async def plan(self) -> str:
+        """How the cluster began, as a cluster file."""
+        return (await self._link.ask(PlanRequest())).decode()
 
     async def trace(self, group: int, number: int) -> bytes:
         """What that node still knows of the way of a message."""

@@ -26,11 +26,13 @@ from samcast.wire.session import (
     KIND_SESSION,
     PROTOCOL,
     ROUTE_BYTES,
+    Changed,
     Hello,
     MulticastPlace,
     MulticastRequest,
     Peer,
     Ping,
+    PlanRequest,
     Refused,
     Status,
     StatusRequest,
@@ -67,6 +69,7 @@ class Link:
         self.host = Host(0, self, self._apply)
         self.node: NodeId = 0  # that we are connected to
         self.configuration: Configuration | None = None
+        self._origin = ""  # of the cluster, once we know it
         self.peers: tuple[Peer, ...] = ()
         self.cluster = ""
         self._welcomed: asyncio.Future[None] | None = None
@@ -226,17 +229,10 @@ class Link:
     def _on_session(self, connection: Connection, payload: bytes) -> None:
         message = decode_session(payload)
         if isinstance(message, Welcome):
-            self.has_multicast = message.life != 0
-            self.node = message.node
-            self.configuration = message.configuration
-            self.cluster = message.cluster
-            self.peers = message.peers
-            known = [(peer.host, peer.port) for peer in message.peers]
-            self._addresses += [a for a in known if a not in self._addresses]
-            if self.listener is not None:
-                connection.write(encode_session(MulticastRequest()))
-            else:
-                self._settle_welcome()
+            self._on_welcome(connection, message)
+        elif isinstance(message, Changed):
+            self._take(message.configuration, message.peers)
+            self._fanout.end()  # Begun again, with those who are there now.
         elif isinstance(message, MulticastPlace):
             self._on_place(connection, message)
         elif isinstance(message, Refused):
@@ -245,6 +241,34 @@ class Link:
             status = self._statuses.pop(0)
             if not status.done():
                 status.set_result(message.text)
+
+    def _on_welcome(self, connection: Connection, welcome: Welcome) -> None:
+        if self._origin and welcome.origin != self._origin:
+            self._settle_welcome(
+                RefusedError(
+                    f"this is another cluster that is called {welcome.cluster!r}, too; nothing of"
+                    " what this client knows is true there: connect anew if you mean it"
+                )
+            )
+            return
+        self._origin = welcome.origin
+        self.has_multicast = welcome.life != 0
+        self.node = welcome.node
+        self.cluster = welcome.cluster
+        self._take(welcome.configuration, welcome.peers)
+        if self.listener is not None:
+            connection.write(encode_session(MulticastRequest()))
+        else:
+            self._settle_welcome()
+
+    def _take(self, configuration: Configuration, peers: tuple[Peer, ...]) -> None:
+        """Who the nodes are; one that is behind the others doesn't take us back."""
+        if self.configuration is not None and configuration.number < self.configuration.number:
+            return
+        self.configuration = configuration
+        self.peers = peers
+        known = [(peer.host, peer.port) for peer in peers]
+        self._addresses += [a for a in known if a not in self._addresses]
 
     def _settle_welcome(self, error: Exception | None = None) -> None:
         if self._welcomed is None or self._welcomed.done():
@@ -280,7 +304,14 @@ class Link:
         know to be there."""
         if isinstance(message, HeadRequest | Propose) and self._is_first(message):
             to = self.node if self.node in self._commit_nodes() else to
-        self._write(to, message)
+        self._write(self._present(to), message)
+
+    def _present(self, node: NodeId) -> NodeId:
+        """A role may still mean a server that has left: then one that has come since."""
+        servers = self.servers.servers
+        if any(server.node == node for server in servers):
+            return node
+        return servers[node % len(servers)].node
 
     def _is_first(self, question: HeadRequest | Propose) -> bool:
         """Whether it hasn't been asked just now."""
@@ -328,7 +359,7 @@ class Link:
         if self._connection is not None:
             self._connection.write(*message_parts(encode_route(0, target), message))
 
-    async def ask(self, question: StatusRequest | TraceRequest) -> bytes:
+    async def ask(self, question: StatusRequest | TraceRequest | PlanRequest) -> bytes:
         """What the node that we are connected to says of itself; it answers in order."""
         if self._connection is None:
             raise NotConnectedError("no node is connected just now; try again")

@@ -23,9 +23,9 @@ from samcast.wire.session import NODE_MAX
 ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA, "checkpoint": ROLE_CHECKPOINT}
 NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "metrics", "roles", "folder",
              "uuid"}  # fmt: skip
-TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "k_checkpoint", "node", "settings",
-            "insecure", "multicast", "datagram_bytes", "parity_percent", "pace_mb_per_s",
-            "multicast_apart"}  # fmt: skip
+TOP_KEYS = {"cluster", "k_commit", "e_commit", "k_data", "k_checkpoint", "node", "joined", "gone",
+            "settings", "insecure", "multicast", "datagram_bytes", "parity_percent",
+            "pace_mb_per_s", "multicast_apart"}  # fmt: skip
 MULTICAST_KEYS = ("datagram_bytes", "parity_percent", "pace_mb_per_s", "multicast_apart")
 LAST_GROUP = ipaddress.IPv4Address("239.255.255.255")
 DATAGRAM_BYTES = 1400  # fits every usual network
@@ -76,13 +76,22 @@ class ClusterPlan:
     parity_percent: int = 0  # of multicast: pieces that make up for lost ones
     pace_mb_per_s: int = 0  # of multicast: a node's payloads go no faster; 0: as fast as they can
     is_multicast_apart: bool = False  # four groups, one for each channel, instead of one
+    # `nodes` are those that the cluster began with, the same in all files; who came later is in
+    # its own file, and who left is remembered where a folder has them all.
+    joined: tuple[NodePlan, ...] = ()
+    gone: tuple[str, ...] = ()
+
+    @property
+    def present(self) -> tuple[NodePlan, ...]:
+        """As far as this file knows: those that are to run."""
+        return tuple(n for n in (*self.nodes, *self.joined) if n.name not in self.gone)
 
     def node(self, name: str) -> NodePlan:
         """The node of this name."""
-        for node in self.nodes:
+        for node in (*self.nodes, *self.joined):
             if node.name == name:
                 return node
-        known = ", ".join(node.name for node in self.nodes)
+        known = ", ".join(node.name for node in (*self.nodes, *self.joined))
         raise ConfigError(f"{self.path}: there is no node {name!r}; it lists {known}")
 
     def groups(self) -> dict[Channel, tuple[str, int]]:
@@ -125,6 +134,12 @@ class ClusterPlan:
         """One word for all of that."""
         return hashlib.sha256(repr(self.facts()).encode()).hexdigest()[:16]
 
+    def origin(self) -> str:
+        """Which cluster this is, whatever it is called and whoever serves by now: the disks that
+        it began with."""
+        disks = [(node.id, node.uuid) for node in self.nodes]
+        return hashlib.sha256(repr((self.cluster, disks)).encode()).hexdigest()[:16]
+
 
 def read_cluster_file(path: Path) -> ClusterPlan:
     """The plan in a file, or a `ConfigError` that says what to mend."""
@@ -158,8 +173,9 @@ class _Reader:
         if not isinstance(tables, list) or not tables or len(tables) > SERVERS_MAX:
             raise self._error("node", tables, f"1 to {SERVERS_MAX} tables [[node]]")
         nodes = tuple(self._node(table, f"node {i}") for i, table in enumerate(tables, 1))
+        joined = self._joined(content.get("joined", []))
         for what in ("id", "name", "uuid"):
-            values = [getattr(node, what) for node in nodes]
+            values = [getattr(node, what) for node in (*nodes, *joined)]
             twice = [value for value in values if values.count(value) > 1]
             if twice:
                 raise self._error(f"node.{what}", twice[0], "something that no other node has")
@@ -177,6 +193,8 @@ class _Reader:
                 SERVERS_MAX,
             ),
             nodes=nodes,
+            joined=joined,
+            gone=self._gone(content.get("gone", []), (*nodes, *joined)),
             settings=self._settings(content.get("settings", {})),
             is_insecure=self._bool(content, "insecure"),
             multicast=self._multicast(content),
@@ -196,6 +214,17 @@ class _Reader:
         self._check_hosts(plan)
         self._check_places(plan)
         return plan
+
+    def _joined(self, tables: Any) -> tuple[NodePlan, ...]:
+        if not isinstance(tables, list):
+            raise self._error("joined", tables, "tables [[joined]]")
+        return tuple(self._node(table, f"joined {i}") for i, table in enumerate(tables, 1))
+
+    def _gone(self, names: Any, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
+        known = [node.name for node in nodes]
+        if not isinstance(names, list) or any(name not in known for name in names):
+            raise self._error("gone", names, f"a list of names of nodes: {', '.join(known)}")
+        return tuple(names)
 
     def _multicast(self, content: dict[str, Any]) -> str:
         address = self._address(content, "multicast", "", "group:port, such as 239.1.2.3:7000")
@@ -285,7 +314,7 @@ class _Reader:
     def _check_places(self, plan: ClusterPlan) -> None:
         """Two that listen on one machine need two ports."""
         seen: dict[tuple[str, int], str] = {}
-        for node in plan.nodes:
+        for node in plan.present:
             ports = {"port": node.listens_on[1]}
             if node.metrics:
                 ports["metrics"] = host_and_port(node.metrics)[1]
@@ -298,7 +327,7 @@ class _Reader:
                     )
 
     def _check_hosts(self, plan: ClusterPlan) -> None:
-        for node in plan.nodes:
+        for node in (*plan.nodes, *plan.joined):
             if plan.multicast and not _is_ipv4(node.host):
                 raise self._error(
                     f"node {node.name}: host", node.host, "an IPv4 address where there is multicast"
@@ -389,54 +418,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def write_cluster_file(plan: ClusterPlan) -> None:
-    """The file that `read_cluster_file` reads the same plan from."""
-    lines = [
-        f'cluster = "{plan.cluster}"',
-        f"k_commit = {plan.k_commit}  # disks that must hold the order before anything counts",
-        f"e_commit = {plan.e_commit}  # commit servers that elect a sequencer",
-        f"k_data = {plan.k_data}  # disks that must hold a message before it gets a number",
-    ]
-    if plan.k_checkpoint:
-        lines.append(
-            f"k_checkpoint = {plan.k_checkpoint}  # servers that must have come to the same state"
-        )
-    if plan.is_insecure:
-        lines.append("insecure = true")
-    if plan.multicast:
-        lines.append(f'multicast = "{plan.multicast}"')
-        lines.append(f"datagram_bytes = {plan.datagram_bytes}")
-        if plan.parity_percent:
-            lines.append(f"parity_percent = {plan.parity_percent}")
-        if plan.pace_mb_per_s:
-            lines.append(f"pace_mb_per_s = {plan.pace_mb_per_s}")
-        if plan.is_multicast_apart:
-            lines.append("multicast_apart = true")
-    for node in plan.nodes:
-        roles = ", ".join(f'"{role}"' for role in node.roles)
-        lines += [
-            "",
-            "[[node]]",
-            f"id = {node.id}",
-            f'name = "{node.name}"',
-            f'host = "{node.host}"',
-            f"port = {node.port}",
-            *([f'listen = "{node.listen}"'] if node.listen else []),
-            *([f'socket = "{node.socket.name}"'] if node.socket else []),
-            *([f'metrics = "{node.metrics}"'] if node.metrics else []),
-            f"roles = [{roles}]",
-            f'folder = "{node.folder.name}"',
-            f"uuid = {node.uuid}  # of its first disk",
-        ]
-    defaults = GroupSettings()
-    changed = {
-        field.name: getattr(plan.settings, field.name)
-        for field in dataclasses.fields(defaults)
-        if getattr(plan.settings, field.name) != getattr(defaults, field.name)
-    }
-    if changed:
-        lines += ["", "[settings]"]
-        lines += [f"{key} = {str(value).lower()}" for key, value in changed.items()]
-    plan.path.write_text("\n".join(lines) + "\n")

@@ -25,6 +25,7 @@ from samcast.wire.datagram import (
     decode_datagram,
 )
 from samcast.wire.errors import WireError
+from samcast.wire.session import Peer
 
 # Larger ones go by connections, which have their own flow control.
 FRAME_BYTES_MAX = 4 * 1024 * 1024
@@ -46,7 +47,8 @@ class Datagrams:
     def __init__(self, plan: ClusterPlan, node: NodePlan) -> None:
         self._host = node.host
         self._node = node.id
-        self._places = {n.id: (n.host, n.port) for n in plan.nodes if n.id != node.id}
+        self._places: dict[NodeId, Place] = {}
+        self.follow(tuple(Peer(n.id, n.name, n.host, n.port) for n in plan.nodes))
         self._own = node.listens_on
         self.life = 1 + secrets.randbelow(2**62)
         self._groups = plan.groups()
@@ -66,6 +68,10 @@ class Datagrams:
         self.answered = 0  # questions of others
         self.repeated = 0  # pieces, for others' questions
         self._dropped: dict[str, int] = {}  # by code
+
+    def follow(self, peers: tuple[Peer, ...]) -> None:
+        """These are the nodes from now on; what comes from anybody else is dropped."""
+        self._places = {p.node: (p.host, p.port) for p in peers if p.node != self._node}
 
     # life
 
@@ -155,7 +161,7 @@ class Datagrams:
     def _tell(self, lane: Lane, node: NodeId) -> None:
         """Let a node know how far we have heard it, so that it goes on."""
         told = lane.hearing.to_tell(node)
-        if told is not None and self._speaker is not None:
+        if told is not None and self._speaker is not None and node in self._places:
             self._speaker.put([lane.envelope.heard(*told)], self._places[node])
 
     def answer_client(self, client: NodeId, data: bytes) -> list[bytes]:
@@ -220,6 +226,8 @@ class Datagrams:
             self._drain(end)
         for lane in self._lanes.values():
             for asking in lane.hearing.questions(now_ms()):
+                if asking.node not in self._places:
+                    continue  # It has left the cluster; others have what it sent.
                 self.asked += 1
                 question = lane.envelope.question(asking.life, asking.ranges)
                 self._speaker.put([question], self._places[asking.node])

@@ -17,13 +17,8 @@ from pathlib import Path
 
 from samcast.errors import ConfigError, SamcastError
 from samcast.group.settings import GroupSettings
-from samcast.runtime.cluster_file import (
-    SOCKET_PATH_MAX,
-    ClusterPlan,
-    NodePlan,
-    read_cluster_file,
-    write_cluster_file,
-)
+from samcast.runtime.cluster_file import SOCKET_PATH_MAX, ClusterPlan, NodePlan, read_cluster_file
+from samcast.runtime.cluster_text import write_cluster_file
 from samcast.runtime.folder import format_folder
 
 FILE = "cluster.toml"
@@ -110,7 +105,7 @@ class LocalCluster:
     @property
     def address(self) -> str:
         """For clients."""
-        return ",".join(f"{node.host}:{node.port}" for node in self.plan().nodes)
+        return ",".join(f"{node.host}:{node.port}" for node in self.plan().present)
 
     # processes
 
@@ -132,7 +127,7 @@ class LocalCluster:
 
     def start_all(self) -> None:
         """Start all nodes."""
-        for node in self.plan().nodes:
+        for node in self.plan().present:
             self.start(node.name)
 
     def pid_of(self, node: NodePlan) -> int:
@@ -153,7 +148,7 @@ class LocalCluster:
 
     def processes(self) -> list[NodeProcess]:
         """All nodes."""
-        return [NodeProcess(node, self.pid_of(node)) for node in self.plan().nodes]
+        return [NodeProcess(node, self.pid_of(node)) for node in self.plan().present]
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to a node's process, and wait for its end if it is to end."""
@@ -188,7 +183,7 @@ class LocalCluster:
         """Wait until all nodes, or just one, accept connections; an error with the log's end if one
         doesn't."""
         limit = time.monotonic() + timeout_s
-        for node in self.plan().nodes if not only else (self.plan().node(only),):
+        for node in self.plan().present if not only else (self.plan().node(only),):
             while not is_listening(node):
                 if not self.pid_of(node) or time.monotonic() > limit:
                     raise SamcastError(

@@ -6,7 +6,6 @@ roles repeat what matters, so a frame for somebody who isn't connected is droppe
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 
@@ -15,6 +14,8 @@ from samcast.machine.ports import Channel, NodeId, Reachable, Unreachable
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.connection import Connection, Traffic
 from samcast.runtime.datagrams import Datagrams
+from samcast.runtime.dialing import HELLO_S, Dialing
+from samcast.runtime.directory import Directory
 from samcast.runtime.listeners import Listeners
 from samcast.wire.batch import Batch
 from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload, message_parts
@@ -28,7 +29,7 @@ from samcast.wire.group import (
     PayloadRequest,
     Propose,
 )
-from samcast.wire.order import Configuration
+from samcast.wire.order import Configuration, Place
 from samcast.wire.retention import BlockRequest, CheckpointsRequest
 from samcast.wire.session import (
     CHANNEL_BASE,
@@ -37,10 +38,12 @@ from samcast.wire.session import (
     NODE_MAX,
     PROTOCOL,
     ROUTE_BYTES,
+    Changed,
     Hello,
     MulticastRequest,
     Peer,
     Ping,
+    PlanRequest,
     Refused,
     Status,
     StatusRequest,
@@ -54,12 +57,9 @@ from samcast.wire.session import (
     node_of,
 )
 
-REDIAL_S = (0.05, 0.2)  # a node that comes back is needed soon, and a call costs next to nothing
-DIAL_S = 2.0
-HELLO_S = 5.0
 CLIENTS_MAX = 10_000
 SAID_TO_MAX = 1000
-REFUSED_S = 2.0  # before a node that refused us is dialed again
+REMOVED = "session-removed"
 SAID_MAX = 300  # characters of what a peer says, in our log
 # What a client may say to roles; anything else is not its business.
 CLIENT_TAGS = {
@@ -71,6 +71,7 @@ CLIENT_TAGS = {
 CHANNELS = {int(channel) for channel in Channel}
 
 Deliver = Callable[[NodeId, Control | Batch], None]
+Question = StatusRequest | TraceRequest | PlanRequest
 
 
 class Mesh:
@@ -80,10 +81,10 @@ class Mesh:
         self,
         plan: ClusterPlan,
         node: NodePlan,
+        directory: Directory,
         deliver: Deliver,
         is_on: Callable[[Channel], bool],
-        configuration: Callable[[], Configuration],
-        answer: Callable[[StatusRequest | TraceRequest], bytes],
+        answer: Callable[[Question], bytes],
         on_connection: Callable[[Reachable | Unreachable], None],
         say: Callable[..., None],
         datagrams: Datagrams | None = None,
@@ -92,7 +93,7 @@ class Mesh:
         self._node = node
         self._deliver = deliver
         self._is_on = is_on
-        self._configuration = configuration
+        self._directory = directory
         self._answer = answer
         self._on_connection = on_connection
         self._say = say
@@ -103,24 +104,18 @@ class Mesh:
         self._listeners = Listeners(datagrams)
         self._client_next = time.time_ns() // 1000  # so that ids aren't used again after a restart
         self._servers: list[asyncio.Server] = []
-        self._dialing: list[asyncio.Task[None]] = []
-        self._knocked = {n.id: asyncio.Event() for n in plan.nodes if n.id < node.id}
-        self._on_channel = {channel: self._nodes_on(channel) for channel in Channel}
-        self._refused_by: dict[NodeId, None] = {}
+        self._dialing = Dialing(node.id, self._open, lambda peer: peer in self._peers)
+        self._on_channel = {channel: directory.on_channel(channel) for channel in Channel}
+        # Somebody has told us who the nodes are, or that we are none of them any more.
+        self._on_learned: Callable[[], None] = self.follow
+        self.on_removed: Callable[[str], None] = lambda why: None
         self._said: dict[str, str] = {}  # to whom what, last
         self.nonsense: dict[str, int] = {}  # of others' clients, by code
-
-    def _nodes_on(self, channel: Channel) -> list[NodeId]:
-        wanted = {Channel.DATA: "data", Channel.COMMIT: "commit", Channel.PAYLOAD: "data"}
-        role = wanted.get(channel)
-        others = [n for n in self._plan.nodes if n.id != self._node.id]
-        return [n.id for n in others if role is None or role in n.roles]
 
     # life
 
     async def start(self) -> None:
-        """Listen, and dial the nodes whose id is lower; the others dial us, and hear that they may
-        do so now."""
+        """Listen, and connect with the others."""
         loop = asyncio.get_running_loop()
         host, port = self._node.listens_on
         try:
@@ -137,11 +132,7 @@ class Mesh:
             )
         if self.datagrams is not None:
             self.datagrams.start(self._on_multicast, list(filter(self._is_on, Channel)))
-        for peer in self._plan.nodes:
-            if peer.id < self._node.id:
-                self._dialing.append(asyncio.create_task(self._keep_dialed(peer)))
-            elif peer.id > self._node.id:
-                self._dialing.append(asyncio.create_task(self._knock(peer)))
+        self.follow()
 
     def _accept(self) -> Connection:
         connection = Connection(self.traffic, self._on_frame, self._on_lost)
@@ -159,9 +150,7 @@ class Mesh:
 
     async def stop(self) -> None:
         """Close everything."""
-        for task in self._dialing:
-            task.cancel()
-        await asyncio.gather(*self._dialing, return_exceptions=True)
+        await self._dialing.stop()
         for server in self._servers:
             server.close()
         if self.datagrams is not None:
@@ -172,64 +161,46 @@ class Mesh:
             connection.close()
         await asyncio.sleep(0)
 
-    async def _keep_dialed(self, peer: NodePlan) -> None:
-        wait_s = REDIAL_S[0]
-        while True:
-            was_connected = await self._dial(peer)
-            wait_s = REDIAL_S[0] if was_connected else min(2 * wait_s, REDIAL_S[1])
-            if peer.id in self._refused_by:
-                del self._refused_by[peer.id]
-                wait_s = REFUSED_S
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._knocked[peer.id].wait()
-            self._knocked[peer.id].clear()
+    def _open(self, on_lost: Callable[[Connection], None]) -> Connection:
+        """A connection that we make."""
 
-    async def _knock(self, peer: NodePlan) -> None:
-        """Whoever dials us may be waiting between two tries: say once that we are here."""
-        lost = asyncio.Event()
-        knocking = Connection(self.traffic, self._on_frame, lambda connection: lost.set())
-        knocking.on_open = self._greet
-        knocking.is_dialed = True
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(DIAL_S):
-                await loop.create_connection(lambda: knocking, peer.host, peer.port)
-                await lost.wait()
-        except OSError:  # also a time-out: it isn't there, and will dial us when it is
-            pass
-        finally:
-            knocking.abort()
-
-    async def _dial(self, peer: NodePlan) -> bool:
-        """Connect, and wait until that is over; whether it ever was a connection to the peer."""
-        lost = asyncio.Event()
-
-        def on_lost(connection: Connection) -> None:
+        def lost(connection: Connection) -> None:
             self._on_lost(connection)
-            lost.set()
+            on_lost(connection)
 
-        connection = Connection(self.traffic, self._on_frame, on_lost)
+        connection = Connection(self.traffic, self._on_frame, lost)
         connection.on_open = self._greet
         connection.is_dialed = True
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(DIAL_S):  # The kernel alone would try for minutes.
-                await loop.create_connection(lambda: connection, peer.host, peer.port)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HELLO_S):
-                    await lost.wait()
-            if not connection.id:
-                connection.abort()
-            await lost.wait()
-        except OSError:  # also a time-out
-            pass
-        finally:
-            if not connection.id:
-                connection.abort()
-        if connection.is_refused:
-            self._refused_by[peer.id] = None
-        return connection.id != 0
+        return connection
+
+    # who there is
+
+    def follow(self) -> None:
+        """Our directory has changed: connect with those who came, part with those who left, and
+        tell everybody."""
+        others = self._directory.others
+        if self._directory.lists(self._node.id):
+            self._dialing.follow(others)
+        self._on_channel = {channel: self._directory.on_channel(channel) for channel in Channel}
+        if self.datagrams is not None:
+            self.datagrams.follow(others)
+        changed = Changed(self._directory.configuration, self._directory.peers)
+        said = encode_session(changed)
+        for connection in [*self._peers.values(), *self._clients.values()]:
+            connection.write(said)
+        for node, connection in list(self._peers.items()):
+            if self._directory.is_removed(node):
+                connection.close()
+
+    def introduce(self, places: tuple[Place, ...]) -> None:
+        """Connect with servers that are to come."""
+        for place in places:
+            if place.node != self._node.id:
+                self._dialing.meet(Peer(place.node, place.name, place.host, place.port))
+
+    def _learn(self, configuration: Configuration, peers: tuple[Peer, ...]) -> None:
+        if self._directory.learn(configuration, peers):
+            self._on_learned()
 
     def _greet(self, connection: Connection) -> None:
         facts, digest = self._plan.facts(), self._plan.digest()
@@ -254,19 +225,27 @@ class Mesh:
             self._on_hello(connection, message)
         elif isinstance(message, Welcome) and connection.is_dialed:
             self._add_peer(connection, message.node, message.life)
+            self._learn(message.configuration, message.peers)
         elif isinstance(message, Refused) and connection.is_dialed:
-            said = f"{connection.peer_name()} refused us: {message.detail[:SAID_MAX]!r}"
-            self._say_once(connection.peer_name(), "refused", said, code=message.code[:SAID_MAX])
-            connection.is_refused = True
-            connection.close()
+            self._on_refused(connection, message)
         elif not connection.id:
             raise WireError("session-order", "say hello first; this node doesn't know you")
-        elif isinstance(message, StatusRequest | TraceRequest):
+        elif isinstance(message, Changed) and connection.id <= NODE_MAX:
+            self._learn(message.configuration, message.peers)
+        elif isinstance(message, StatusRequest | TraceRequest | PlanRequest):
             connection.write(encode_session(Status(self._answer(message))))
         elif isinstance(message, Ping):
             connection.write(encode_session(message))
         elif isinstance(message, MulticastRequest) and connection.id > NODE_MAX:
             self._listeners.add(connection)
+
+    def _on_refused(self, connection: Connection, refused: Refused) -> None:
+        said = f"{connection.peer_name()} refused us: {refused.detail[:SAID_MAX]!r}"
+        self._say_once(connection.peer_name(), "refused", said, code=refused.code[:SAID_MAX])
+        connection.is_refused = True
+        connection.close()
+        if refused.code == REMOVED:
+            self.on_removed(refused.detail[:SAID_MAX])
 
     def _say_once(self, whom: str, event: str, text: str, **facts: str | int) -> None:
         """Not again and again to one and the same, who tries again and again."""
@@ -308,15 +287,32 @@ class Mesh:
             said = f"node {hello.node} was refused: {differ[:SAID_MAX]!r}"
             self._say_once(f"node {hello.node}", "refused-node", said, node=hello.node)
             raise WireError("session-config", differ)
-        if hello.node not in [n.id for n in self._plan.nodes] or hello.node == self._node.id:
-            raise WireError("session-node", f"node {hello.node} is not another one of our file")
-        knocked = self._knocked.get(hello.node)
-        if knocked is not None:  # It is we who dial that one.
-            knocked.set()
+        self._check_listed(hello.node)
+        if self._dialing.on_knock(hello.node):  # It is we who dial that one.
             connection.close()
             return
         self._add_peer(connection, hello.node, hello.life)
         self._welcome(connection)
+
+    def _check_listed(self, node: NodeId) -> None:
+        """Of the cluster are those whom the order lists; whoever isn't itself of it yet believes
+        all who know how it began."""
+        number = self._directory.configuration.number
+        if node == self._node.id:
+            raise WireError("session-node", f"node {node} is this one; ids are used once")
+        if not self._directory.lists(self._node.id):
+            return
+        if self._directory.is_removed(node):
+            raise WireError(
+                REMOVED,
+                f"node {node} is not of this cluster any more, by configuration {number}; its"
+                " folder may go, and `samcast node prepare` makes a new one",
+            )
+        if not self._directory.lists(node):
+            raise WireError(
+                "session-unlisted",
+                f"node {node} is not of this cluster yet; `samcast node add` lets it in",
+            )
 
     @property
     def _life(self) -> int:
@@ -335,10 +331,10 @@ class Mesh:
 
     def _welcome(self, connection: Connection) -> None:
         connection.trust()
-        peers = tuple(Peer(n.id, n.name, n.host, n.port) for n in self._plan.nodes)
+        directory = self._directory
         welcome = Welcome(
-            connection.id, self._node.id, self._plan.cluster, self._configuration(), peers,
-            self._life,
+            connection.id, self._node.id, self._plan.cluster, directory.configuration,
+            directory.peers, self._life, self._plan.origin(),
         )  # fmt: skip
         connection.write(encode_session(welcome))
 

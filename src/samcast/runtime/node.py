@@ -30,7 +30,9 @@ from samcast.group.storage import (
 )
 from samcast.machine.ports import (
     Channel,
+    Configured,
     Effect,
+    Introduce,
     Reachable,
     Role,
     Store,
@@ -42,6 +44,7 @@ from samcast.runtime.checkpointing import Checkpointing
 from samcast.runtime.cluster_file import ClusterPlan, host_and_port
 from samcast.runtime.data_store import DataStore
 from samcast.runtime.datagrams import datagrams_of
+from samcast.runtime.directory import Directory
 from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_aside
 from samcast.runtime.host import Host
 from samcast.runtime.log import Form, Log
@@ -54,7 +57,7 @@ from samcast.runtime.telling import Telling
 from samcast.runtime.tidying import Tidying
 from samcast.runtime.trail import Trail
 from samcast.wire.group import Repair
-from samcast.wire.order import EPOCH_NONE, Configuration, Epoch
+from samcast.wire.order import EPOCH_NONE, Epoch
 from samcast.wire.records import SuperRecord
 
 if TYPE_CHECKING:
@@ -65,6 +68,7 @@ LOOK_S = 1.0
 ROOM_RESERVED_BYTES = 64 * 1024 * 1024
 ROOM_UNCHECKED_BYTES = 4 * 1024 * 1024  # written before we look again; others write here too
 SWITCH_S = 0.0005  # a sync that is done doesn't wait long for a busy loop to take notice
+FAREWELL_S = 3.0  # a node that was removed stays so long, to tell others
 EXIT_DISK = 3
 EXIT_BUG = 4
 
@@ -80,11 +84,14 @@ class Node:
         self._host = Host(self._node.id, self, self._apply)
         self._host.on_bug = self._on_bug
         self._host.trail = self._trail = Trail()
-        self._telling = Telling(plan, self._node, self._host, self._trail)
+        self._directory = Directory(plan, self._node.id)
+        self._telling = Telling(plan, self._node, self._directory, self._host, self._trail)
         self._mesh = Mesh(
-            plan, self._node, self._host.deliver, self._host.is_on, self._configuration,
+            plan, self._node, self._directory, self._host.deliver, self._host.is_on,
             self._telling.answer, self._on_connection, self._say, datagrams_of(plan, self._node),
         )  # fmt: skip
+        self._mesh.on_removed = self._on_removed
+        self._removed_at = 0.0
         self._telling.mesh = self._mesh
         self._order: OrderStore | None = None
         self._data: DataStore | None = None
@@ -156,6 +163,7 @@ class Node:
         disk = open_folder(self._folder, self._node.id)
         if disk is None:
             disk = self._begin_disk("it is empty, a copy, or unreadable")
+        self._directory.keep_in(self._folder)
         self._order = OrderStore(self._folder / "order")
         order = self._order.recover(disk.uuid)
         if order is None:
@@ -166,6 +174,7 @@ class Node:
             assert order is not None
         self._data = DataStore(self._folder / "data")
         data = self._data.recover(disk.uuid)
+        self._telling.uuid = disk.uuid
         settings, initial = self._plan.settings, self._plan.configuration()
         if "commit" in self._node.roles:
             self._commit_server = self._telling.commit = CommitServer(
@@ -236,7 +245,7 @@ class Node:
             os.close(self._lock)
 
     def _on_connection(self, event: Reachable | Unreachable) -> None:
-        name = next(n.name for n in self._plan.nodes if n.id == event.node)
+        name = self._directory.name_of(event.node)
         if isinstance(event, Reachable):
             self._say("connected", f"connected with {name}", peer=name)
         else:
@@ -272,6 +281,7 @@ class Node:
         while True:
             self._check_room()
             self._see_who_leads()
+            self._see_who_serves()
             if self._checkpointing is not None:
                 await self._checkpointing.watch(self._has_folds())
             await asyncio.sleep(LOOK_S)
@@ -286,12 +296,43 @@ class Node:
             return True  # Who does nothing else can't tell, and is there for just that.
         return any(retained.keep.fold for retained in core.retained.values())
 
+    def _see_who_serves(self) -> None:
+        """By the order; those who don't fold it are told by others."""
+        if self._commit_server is not None:
+            core, configuration = self._commit_server.core, self._commit_server.configuration
+        elif self._data_server is not None:
+            core = self._data_server.follower.core
+            configuration = self._data_server.follower.configuration
+        else:
+            core, configuration = None, self._directory.configuration
+        if core is not None and self._directory.learn_ordered(configuration, core.places):
+            self._mesh.follow()
+            names = ", ".join(peer.name for peer in self._directory.peers)
+            text = f"configuration {configuration.number}: {names}"
+            self._say("configuration", text, configuration=configuration.number)
+        if self._directory.is_removed(self._node.id):
+            number = self._directory.configuration.number
+            self._on_removed(f"configuration {number} doesn't list this node")
+
+    def _on_removed(self, why: str) -> None:
+        """Of no more use; but the others may still have to hear from us that this is so."""
+        now = asyncio.get_running_loop().time()
+        if not self._removed_at:
+            self._removed_at = now
+            self._say(
+                "removed",
+                f"{self._node.name} is not of this cluster any more ({why}) and stops; its folder"
+                " may go, and `samcast node prepare` makes a new node",
+            )
+        elif now - self._removed_at > FAREWELL_S:
+            self._stopped.set()
+
     def _see_who_leads(self) -> None:
         election = self._commit_server.election if self._commit_server is not None else None
         if election is None or election.leader_epoch == self._leading:
             return
         self._leading = epoch = election.leader_epoch
-        name = next((n.name for n in self._plan.nodes if n.id == epoch[1]), "nobody")
+        name = self._directory.name_of(epoch[1])
         text = f"{name} numbers messages, epoch {epoch[0]}"
         self._say("leader", text, leader=name, epoch=epoch[0])
 
@@ -338,6 +379,10 @@ class Node:
         elif type(effect) is DropCollected:
             assert self._data is not None
             self._data.forget(effect.keys)
+        elif type(effect) is Introduce:
+            self._mesh.introduce(effect.places)
+        elif type(effect) is Configured:
+            asyncio.get_running_loop().call_soon(self._see_who_serves)
         elif self._checkpointing is not None:
             self._checkpointing.apply(effect)
 
@@ -370,12 +415,6 @@ class Node:
     def flush(self) -> None:
         """Have what was sent leave now."""
         self._mesh.flush()
-
-    def _configuration(self) -> Configuration:
-        if self._commit_server is not None:
-            return self._commit_server.configuration
-        assert self._data_server is not None
-        return self._data_server.follower.core.configuration
 
 
 REPAIR_BYTES_MAX = 4 * 1024 * 1024  # one answer; a large payload goes alone

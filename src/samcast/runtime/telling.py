@@ -12,11 +12,13 @@ from samcast.group.data_server import DataServer
 from samcast.group.retained import Retained
 from samcast.group.storage import BatchKey
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
+from samcast.runtime.cluster_text import cluster_text
+from samcast.runtime.directory import Directory
 from samcast.runtime.host import Host
 from samcast.runtime.mesh import Mesh
 from samcast.runtime.scrub import Scrub
 from samcast.runtime.trail import Trail, find_entry
-from samcast.wire.session import StatusRequest, TraceRequest
+from samcast.wire.session import PlanRequest, StatusRequest, TraceRequest
 
 TRACE_PAUSE_S = 0.2  # between two traces, which look through all that is remembered
 STATUS_PAUSE_S = 0.005
@@ -26,9 +28,13 @@ NO_KEY: BatchKey = (0, b"", 0, 0, 0)
 class Telling:
     """Answers for one node; it is told of its parts as they come to be."""
 
-    def __init__(self, plan: ClusterPlan, node: NodePlan, host: Host, trail: Trail) -> None:
+    def __init__(
+        self, plan: ClusterPlan, node: NodePlan, directory: Directory, host: Host, trail: Trail
+    ) -> None:
         self.plan = plan
         self.node = node
+        self.uuid = 0  # of its disk, once that is open
+        self._directory = directory
         self.host = host
         self.trail = trail
         self.started_at = time.monotonic()
@@ -40,9 +46,11 @@ class Telling:
         self.data: DataServer | None = None
         self.scrub: Scrub | None = None
 
-    def answer(self, question: StatusRequest | TraceRequest) -> bytes:
+    def answer(self, question: StatusRequest | TraceRequest | PlanRequest) -> bytes:
         """As JSON; whoever asks all the time gets no more than the node can spare."""
         now = time.monotonic()
+        if isinstance(question, PlanRequest):
+            return cluster_text(self.plan, is_shared=True).encode()
         if isinstance(question, TraceRequest):
             if now < self._trace_from:
                 return msgspec.json.encode({"name": self.node.name, "is_busy": True})
@@ -69,6 +77,9 @@ class Telling:
             "warnings": self.host.warnings,
             "last_warning": self.host.last_warning,
             "sequencing": False,
+            "uuid": self.uuid,
+            "configuration": self._directory.configuration.number,
+            "is_listed": self._directory.lists(self.node.id),
         }
         if self.mesh is not None and self.mesh.datagrams is not None:
             said["multicast"] = self.mesh.datagrams.counts()
@@ -107,6 +118,7 @@ def _of_commit(commit: CommitServer) -> dict[str, Any]:
         "leader": commit.election.leader,
         "index": commit.core.index,
         "state": _state_of(commit),
+        "change_waits_for": commit.sequencer.changing.waits_for if commit.sequencer else "",
         "groups": _groups_of(commit.core),
     }
 

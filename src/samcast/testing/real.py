@@ -24,7 +24,7 @@ class RealCluster:
     @property
     def nodes(self) -> list[str]:
         """Names of the nodes."""
-        return [node.name for node in self._local.plan().nodes]
+        return [node.name for node in self._local.plan().present]
 
     def group(self, name: str) -> Group:
         """A group by its name; it is made if it isn't there."""

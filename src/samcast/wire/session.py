@@ -56,6 +56,7 @@ class Welcome(Record, frozen=True, array_like=True, tag=2):
     configuration: Configuration
     peers: tuple[Peer, ...]
     life: Natural = 0  # as in `Hello`
+    origin: str = ""  # tells clusters of one name apart
 
 
 class Refused(Record, frozen=True, array_like=True, tag=3):
@@ -99,6 +100,17 @@ class MulticastPlace(Record, frozen=True, array_like=True, tag=9):
     lives: tuple[tuple[Natural, Natural], ...] = ()  # of nodes
 
 
+class Changed(Record, frozen=True, array_like=True, tag=10):
+    """Node -> whoever is connected: this is who the nodes are from now on."""
+
+    configuration: Configuration
+    peers: tuple[Peer, ...]
+
+
+class PlanRequest(Record, frozen=True, array_like=True, tag=11):
+    """How did the cluster begin? Answered by a `Status` with a cluster file."""
+
+
 AnySession = (
     Hello
     | Welcome
@@ -109,6 +121,8 @@ AnySession = (
     | TraceRequest
     | MulticastRequest
     | MulticastPlace
+    | Changed
+    | PlanRequest
 )
 
 _encode = msgspec.msgpack.Encoder().encode
