@@ -10,6 +10,7 @@ and goes, too.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from samcast.group.joining import Joining
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import (
     NEVER_MS,
@@ -21,9 +22,17 @@ from samcast.machine.ports import (
     Ticked,
     Warn,
 )
-from samcast.machine.quorum import servers_with
+from samcast.machine.quorum import newer, servers_with
+from samcast.wire.change import Moved
 from samcast.wire.group import Heartbeat
-from samcast.wire.order import EPOCH_NONE, ROLE_COMMIT, Checkpoint, Configuration, Epoch
+from samcast.wire.order import (
+    EPOCH_NONE,
+    ROLE_CHECKPOINT,
+    ROLE_COMMIT,
+    Checkpoint,
+    Configuration,
+    Epoch,
+)
 from samcast.wire.retention import (
     BlockRequest,
     CheckpointReport,
@@ -69,6 +78,8 @@ class CheckpointServer:
         self.node = node
         self.uuid = uuid
         self._configuration = configuration
+        self._joining = Joining(node, uuid, ROLE_CHECKPOINT, settings)
+        self._joining.see(configuration)
         self._repeat_ms = settings.retry_max_ms
         self._now_ms = 0
         self._due_ms = 0
@@ -79,6 +90,7 @@ class CheckpointServer:
         self._advertised: dict[int, int] = {}  # by group: the newest
         self._handlers: dict[type, Handler] = {
             Heartbeat: self._on_heartbeat,
+            Moved: self._on_moved,
             Checkpoints: self._on_checkpoints,
             BlockRequest: self._on_block_request,
         }
@@ -96,6 +108,7 @@ class CheckpointServer:
             elif type(event) is Ticked:
                 self._now_ms = event.now_ms
         self._report(out)
+        self._joining.ask(self._now_ms, out)
         return out
 
     def _on_written(self, written: Written, out: list[Effect]) -> None:
@@ -114,7 +127,8 @@ class CheckpointServer:
 
     def due_ms(self) -> int:
         """The next repeat."""
-        return self._due_ms if self._waiting() else NEVER_MS
+        due = self._due_ms if self._waiting() else NEVER_MS
+        return min(due, self._joining.due_ms())
 
     def _waiting(self) -> list[tuple[int, Checkpoint]]:
         """What is not advertised yet: the newest state of each group."""
@@ -140,6 +154,11 @@ class CheckpointServer:
         if beat.epoch[1] == sender and beat.epoch > self._epoch:
             self._epoch = beat.epoch
             self._due_ms = self._now_ms
+        self._joining.on_claim(sender, beat.configuration, self._now_ms, out)
+
+    def _on_moved(self, sender: NodeId, moved: Moved, out: list[Effect]) -> None:
+        self._configuration = newer(self._configuration, moved.configuration)
+        self._joining.see(self._configuration, out)
 
     def _on_checkpoints(self, sender: NodeId, said: Checkpoints, out: list[Effect]) -> None:
         """What the order advertises, from committed state."""

@@ -158,6 +158,15 @@ def read_cluster_file(path: Path) -> ClusterPlan:
     return _Reader(path).read(content)
 
 
+def read_cluster_text(text: str, path: Path) -> ClusterPlan:
+    """The plan in a text that is to be the file at a path."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    return _Reader(path).read(content)
+
+
 def _usual_k_checkpoint(nodes: tuple[NodePlan, ...]) -> int:
     """Two that have come to the same state, where there are two."""
     return min(2, sum(1 for node in nodes if "checkpoint" in node.roles))

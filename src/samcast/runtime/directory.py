@@ -71,6 +71,10 @@ class Directory:
         peers = tuple(Peer(p.node, p.name, p.host, p.port) for p in places.values())
         return self.learn(configuration, peers)
 
+    def note_names(self, places: tuple[Place, ...]) -> None:
+        """Of those who are to come."""
+        self._names.update({place.node: place.name for place in places})
+
     def _take(self, known: Known) -> None:
         if known.configuration.number >= self._known.configuration.number:
             self._known = known

@@ -5,6 +5,7 @@ clients. Starting it again goes on with the same data.
 """
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import signal
@@ -20,6 +21,7 @@ from samcast.group.settings import GroupSettings
 from samcast.runtime.cluster_file import SOCKET_PATH_MAX, ClusterPlan, NodePlan, read_cluster_file
 from samcast.runtime.cluster_text import write_cluster_file
 from samcast.runtime.folder import format_folder
+from samcast.runtime.newcomer import write_newcomer
 
 FILE = "cluster.toml"
 STOP_S = 5.0
@@ -106,6 +108,34 @@ class LocalCluster:
     def address(self) -> str:
         """For clients."""
         return ",".join(f"{node.host}:{node.port}" for node in self.plan().present)
+
+    # changing
+
+    def prepare(self, node_id: int, roles: tuple[str, ...] = ()) -> NodePlan:
+        """One more node in this folder, which is to be let in."""
+        plan = self.plan()
+        ports = free_ports(2)
+        used = [node.id for node in (*plan.nodes, *plan.joined)]
+        number = max(node_id, *(i + 1 for i in used))
+        node = NodePlan(
+            id=number,
+            name=f"n{number}",
+            host="127.0.0.1",
+            port=ports[0],
+            roles=roles or plan.nodes[0].roles,
+            folder=self.folder / f"n{number}",
+            uuid=1 + secrets.randbelow(2**62),
+            socket=self._socket(f"n{number}.sock"),
+            metrics=f"127.0.0.1:{ports[1]}",
+        )
+        write_newcomer(plan, node)
+        return node
+
+    def retire(self, name: str) -> None:
+        """A node has been removed by order: end it, and start it no more. Its folder stays."""
+        self.kill(name, signal.SIGTERM)
+        plan = self.plan()
+        write_cluster_file(dataclasses.replace(plan, gone=(*plan.gone, name)))
 
     # processes
 

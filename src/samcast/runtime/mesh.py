@@ -109,6 +109,7 @@ class Mesh:
         # Somebody has told us who the nodes are, or that we are none of them any more.
         self._on_learned: Callable[[], None] = self.follow
         self.on_removed: Callable[[str], None] = lambda why: None
+        self._is_retired = False
         self._said: dict[str, str] = {}  # to whom what, last
         self.nonsense: dict[str, int] = {}  # of others' clients, by code
 
@@ -194,9 +195,16 @@ class Mesh:
 
     def introduce(self, places: tuple[Place, ...]) -> None:
         """Connect with servers that are to come."""
+        self._directory.note_names(places)
         for place in places:
             if place.node != self._node.id:
                 self._dialing.meet(Peer(place.node, place.name, place.host, place.port))
+
+    def retire(self) -> None:
+        """We are of no more use to clients: they find another node at once."""
+        self._is_retired = True
+        for connection in list(self._clients.values()):
+            connection.close()
 
     def _learn(self, configuration: Configuration, peers: tuple[Peer, ...]) -> None:
         if self._directory.learn(configuration, peers):
@@ -270,6 +278,9 @@ class Mesh:
         if hello.node:
             self._on_node_hello(connection, hello)
             return
+        if self._is_retired:
+            others = ", ".join(f"{p.host}:{p.port}" for p in self._directory.others)
+            raise WireError(REMOVED, f"this node was removed from the cluster; use {others}")
         if len(self._clients) >= CLIENTS_MAX:
             raise WireError(
                 "session-clients", f"{CLIENTS_MAX} clients are connected; use another node"

@@ -319,6 +319,7 @@ class Node:
         now = asyncio.get_running_loop().time()
         if not self._removed_at:
             self._removed_at = now
+            self._mesh.retire()
             self._say(
                 "removed",
                 f"{self._node.name} is not of this cluster any more ({why}) and stops; its folder"

@@ -3,6 +3,7 @@
 from typing import Any
 
 from samcast.group.changing import Changing
+from samcast.group.commit_server import CommitServer
 from samcast.group.sequencer import Sequencer
 from samcast.machine.ports import Effect
 from samcast.sim.mutant import Mutant, replace
@@ -11,8 +12,18 @@ from samcast.wire.group import AnyRequest
 
 
 def old_quorum_suffices() -> None:
-    """The stop-sign counts as soon as the old configuration has it."""
+    """The stop-sign counts as soon as the old configuration has it, and whoever is elected in the
+    new one leads, with it or without."""
     replace(Changing, "is_held_by_next", lambda self, stop: True)
+
+    def is_stopped(self: Any) -> bool:
+        return bool(self.tail.configuration.number > self.configuration.number)
+
+    def lead(self: Any, epoch: Any, log: Any, promises: Any, out: Any) -> None:
+        self.sequencer = Sequencer(self, epoch, log, promises, out)
+
+    replace(Sequencer, "is_stopped", property(is_stopped))
+    replace(CommitServer, "lead", lead)
 
 
 def nobody_stops() -> None:
