@@ -1,6 +1,7 @@
 """The checkpoint server by hand, and the sequencer that counts its reports."""
 
 import pytest
+from msgspec import structs
 
 from samcast.group.checkpoint_server import (
     UNADVERTISED_MAX,
@@ -44,6 +45,12 @@ from tests.group.build import (
     settle,
 )
 
+LISTED = structs.replace(
+    CONFIGURATION,
+    servers=tuple(
+        structs.replace(s, roles=s.roles | ROLE_CHECKPOINT) for s in CONFIGURATION.servers
+    ),
+)
 EPOCH = (3, 1, 5)
 FOLD = ("table", 1)
 KEEP = Keep(fold="table", fold_version=1, interval=10)
@@ -55,14 +62,14 @@ def state(number: int, content: bytes = b"same") -> Checkpoint:
 
 
 def server_with(*numbers: int) -> CheckpointServer:
-    server = CheckpointServer(2, 102, CONFIGURATION, SETTINGS)
+    server = CheckpointServer(2, 102, LISTED, SETTINGS)
     settle(server, [Ticked(1), BEAT, *[Written(GROUP, state(n), *FOLD) for n in numbers]])
     return server
 
 
 @pytest.mark.req("GRP-16")
 def test_the_newest_state_is_reported_until_it_is_advertised() -> None:
-    server = CheckpointServer(2, 102, CONFIGURATION, SETTINGS)
+    server = CheckpointServer(2, 102, LISTED, SETTINGS)
     effects = server.step([Ticked(1), Written(GROUP, state(10), *FOLD)])
     assert not any(isinstance(m, CheckpointReport) for m in sent(effects))  # to whom?
     effects = server.step([Ticked(2), BEAT])
@@ -90,7 +97,7 @@ def test_states_before_the_older_advertised_one_go_and_wrong_ones() -> None:
 
 @pytest.mark.req("GRP-15")
 def test_states_that_nobody_else_comes_to_dont_pile_up() -> None:
-    server = CheckpointServer(2, 102, CONFIGURATION, SETTINGS)
+    server = CheckpointServer(2, 102, LISTED, SETTINGS)
     events = [Written(GROUP, state(n), *FOLD) for n in range(10, 100, 10)]
     effects = server.step([Ticked(1), *events])
     assert len(server.held[GROUP]) == UNADVERTISED_MAX

@@ -185,13 +185,15 @@ class Mesh:
         self._on_channel = {channel: self._directory.on_channel(channel) for channel in Channel}
         if self.datagrams is not None:
             self.datagrams.follow(others)
-        changed = Changed(self._directory.configuration, self._directory.peers)
-        said = encode_session(changed)
+        said = self._changed()
         for connection in [*self._peers.values(), *self._clients.values()]:
             connection.write(said)
         for node, connection in list(self._peers.items()):
             if self._directory.is_removed(node):
                 connection.close()
+
+    def _changed(self) -> bytes:
+        return encode_session(Changed(self._directory.configuration, self._directory.peers))
 
     def introduce(self, places: tuple[Place, ...]) -> None:
         """Connect with servers that are to come."""
@@ -234,6 +236,8 @@ class Mesh:
         elif isinstance(message, Welcome) and connection.is_dialed:
             self._add_peer(connection, message.node, message.life)
             self._learn(message.configuration, message.peers)
+            if message.configuration.number < self._directory.configuration.number:
+                connection.write(self._changed())
         elif isinstance(message, Refused) and connection.is_dialed:
             self._on_refused(connection, message)
         elif not connection.id:
