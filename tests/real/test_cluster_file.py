@@ -28,7 +28,7 @@ def test_a_file_that_we_wrote_reads_the_same(good: Path) -> None:
 
 SPEAKING = 'k_data = 2\nmulticast = "239.1.2.3:7400"'
 WRONG = [
-    ("k_commit = 2", "k_commit = 0", "k_commit is 0; it must be a number, 1 to 30"),
+    ("k_commit = 2", "k_commit = 0", "k_commit is 0; it must be a number, 1 to 28"),
     ("k_commit = 2", "k_commit = 9", "k_commit is 9 but there are 3 commit servers"),
     ("k_commit = 2", "k_commit = 'two'", "k_commit is 'two'"),
     ("e_commit = 2", "e_commit = 1", "could miss what"),

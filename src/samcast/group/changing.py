@@ -139,11 +139,11 @@ class Changing:
         held = kth_largest(applied, target.k_data)
         if sequencer.now_ms < self._drain_from_ms:
             return False
+        self.waits_for = (
+            f"copies: all up to entry {held} of {sequencer.log.length} is on {target.k_data} data"
+            " servers that stay"
+        )
         if held < sequencer.log.length - 4 * sequencer.few:
-            self.waits_for = (
-                f"copies: all up to entry {held} of {sequencer.log.length} is on {target.k_data}"
-                " data servers that stay"
-            )
             return False
         if not self.is_draining:
             self.is_draining = True
@@ -151,7 +151,6 @@ class Changing:
         elif sequencer.now_ms >= self._drain_until_ms:
             self.is_draining = False
             self._drain_from_ms = sequencer.now_ms + 4 * self._patience_ms
-            self.waits_for = "copies of the newest messages: data servers don't keep up"
         return held >= sequencer.log.length
 
     def _order(self, change: ChangeRequest) -> None:

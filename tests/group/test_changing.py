@@ -1,0 +1,213 @@
+"""Who serves changes by order: what is waited for, what counts, and who may lead then."""
+
+import pytest
+from msgspec import structs
+
+from samcast.group.listing import DataRecovery
+from samcast.group.storage import OrderRecovery
+from samcast.machine.ports import Configured, Introduce
+from samcast.wire.change import ChangeRequest, Join, Moved
+from samcast.wire.group import OutcomeKind, Start
+from samcast.wire.order import ConfigEntry, Configuration, EpochEntry, Place, Server
+from tests.group.build import (
+    CLIENT,
+    CONFIGURATION,
+    Cell,
+    OrderDisk,
+    batch,
+    commit_server,
+    data_server,
+    led_cell,
+    sent,
+)
+
+NEW = Server(4, 104, 3)
+PLACE = Place(4, "four", "127.0.0.1", 7004)
+WAIT_MS = 3000
+
+
+def replaced(leaving: int, now: Configuration = CONFIGURATION) -> ChangeRequest:
+    servers = (*(s for s in now.servers if s.node != leaving), NEW)
+    target = structs.replace(now, number=now.number + 1, servers=servers, node_last=4)
+    return ChangeRequest(target, (PLACE,))
+
+
+def come(cell: Cell) -> None:
+    """Server 4 runs, and waits."""
+    cell.disks[4] = OrderDisk(104)
+    cell.commit[4] = commit_server(4, recovery=OrderRecovery(104))
+    cell.data[4] = data_server(4, recovery=DataRecovery(104))
+    cell.add(4, cell.commit[4])
+    cell.add(4, cell.data[4])
+
+
+def ask(cell: Cell, request: ChangeRequest, tries: int = 40) -> OutcomeKind | None:
+    """As an administrator does: again and again."""
+    for nonce in range(1, tries):
+        if any(s.sequencer for n, s in cell.commit.items() if n not in cell.down):
+            outcome = cell.propose(request, nonce)
+            if outcome is not None:
+                return outcome.kind
+        cell.run(100)
+    return None
+
+
+def leaver(cell: Cell) -> int:
+    return next(node for node in (1, 2, 3) if node != cell.leader.node)
+
+
+@pytest.mark.req("GRP-23")
+def test_a_server_is_replaced_and_messages_go_on() -> None:
+    cell = led_cell()
+    cell.send(batch(1))
+    come(cell)
+    request = replaced(leaver(cell))
+    assert ask(cell, request) is OutcomeKind.DONE
+    assert cell.commit[4].configuration == request.configuration
+    assert not cell.commit[4].is_learner
+    cell.send(batch(2))
+    cell.run(500)
+    assert all(server.core.head(1) == 2 for n, server in cell.commit.items() if n in (4,))
+    assert cell.data[4].numbered.is_whole
+    assert cell.commit[4].core.places == {4: PLACE}
+
+
+@pytest.mark.req("GRP-23")
+def test_whoever_leads_may_leave() -> None:
+    cell = led_cell()
+    come(cell)
+    leaving = cell.leader.node
+    assert ask(cell, replaced(leaving)) is OutcomeKind.DONE
+    assert cell.leader.node != leaving
+    assert cell.commit[leaving].is_learner
+
+
+def test_a_change_waits_for_a_server_that_is_not_there() -> None:
+    cell = led_cell()
+    leader = cell.leader
+    assert ask(cell, replaced(leaver(cell)), tries=5) is None
+    assert leader.sequencer is not None
+    assert leader.sequencer.changing.waits_for == "server 4: it has 0 of 2 entries"
+    assert leader.log.length == 2  # No stop-sign: everything goes on.
+    introduced = [e for _, e in cell.seen if isinstance(e, Introduce)]
+    assert introduced[0].places == (PLACE,)
+
+
+def test_a_change_that_nobody_repeats_is_forgotten() -> None:
+    cell = led_cell()
+    leader = cell.leader
+    cell.propose(replaced(leaver(cell)))
+    assert leader.sequencer is not None
+    assert list(leader.sequencer.changing.learners) == [4]
+    cell.run(WAIT_MS)
+    assert not leader.sequencer.changing.learners
+    assert 4 not in leader.sequencer.progress
+
+
+def test_the_first_of_two_changes_is_heard_to_its_end() -> None:
+    cell = led_cell()
+    first, second = replaced(leaver(cell)), replaced(cell.leader.node)
+    cell.propose(first, 1)
+    cell.propose(second, 2)
+    come(cell)
+    assert ask(cell, first) is OutcomeKind.DONE
+    assert ask(cell, second) is OutcomeKind.REFUSED
+
+
+def test_payloads_are_copied_before_their_disk_may_go() -> None:
+    cell = led_cell()
+    leaving = leaver(cell)
+    other = next(node for node in (1, 2, 3) if node not in (leaving, cell.leader.node))
+    here = cell.data.pop(other)  # It gets no payloads, and can't be asked.
+    cell.down[other] = None
+    cell.send(batch(1))
+    cell.down.pop(other)
+    cell._roles = [(n, r) for n, r in cell._roles if r is not here]
+    come(cell)
+    assert ask(cell, replaced(leaving), tries=10) is None
+    assert cell.leader.sequencer is not None
+    assert "copies" in cell.leader.sequencer.changing.waits_for
+    cell.data[other] = here
+    cell.add(other, here)
+    assert ask(cell, replaced(leaving)) is OutcomeKind.DONE
+
+
+@pytest.mark.req("GRP-23")
+def test_a_new_epoch_follows_the_stop_sign_and_nothing_of_the_old_configuration() -> None:
+    cell = led_cell()
+    come(cell)
+    request = replaced(leaver(cell))
+    cell.send(batch(1))
+    assert ask(cell, request) is OutcomeKind.DONE
+    leader = cell.leader
+    entries = [leader.log.entry(i) for i in range(1, leader.log.length + 1)]
+    assert [type(e) for e in entries[-2:]] == [ConfigEntry, EpochEntry]
+    assert entries[-2] == ConfigEntry(request.configuration, (PLACE,))
+    assert leader.core.settled == 2
+
+
+def test_a_stop_sign_counts_only_when_a_quorum_of_the_new_ones_holds_it() -> None:
+    cell = led_cell(with_data=False)
+    sequencer = cell.leader.sequencer
+    assert sequencer is not None
+    me = cell.leader.node
+    servers = (Server(me, 100 + me, 3), NEW, Server(5, 105, 3))
+    target = structs.replace(CONFIGURATION, number=2, servers=servers, node_last=5)
+    sequencer.append(ConfigEntry(target, (PLACE,)))
+    sequencer.changing.stop_at = stop = sequencer.log.length
+    sequencer.changing._meet(target)
+    for progress in sequencer.progress.values():
+        progress.acked = stop
+    sequencer.progress[4].acked = sequencer.progress[5].acked = stop - 1
+    assert sequencer.changing.decided(stop) == stop - 1
+    sequencer.progress[4].acked = stop
+    assert sequencer.changing.decided(stop) == stop
+    assert sequencer.changing.decided(stop + 7) == stop
+
+
+def test_nobody_leads_in_a_configuration_without_the_entry_that_made_it() -> None:
+    cell = led_cell(with_data=False)
+    target = structs.replace(CONFIGURATION, number=2)
+    for node in cell.commit:
+        cell.receive(node, CLIENT, Moved(target))
+    cell.run(WAIT_MS)
+    assert all(server.sequencer is None for server in cell.commit.values())
+    warned = [e for _, e in cell.seen if getattr(e, "code", "") == "configuration-unknown"]
+    assert warned
+
+
+def test_a_new_configuration_is_told_to_the_host_once() -> None:
+    cell = led_cell()
+    come(cell)
+    ask(cell, replaced(leaver(cell)))
+    told = [e for node, e in cell.seen if node == 4 and isinstance(e, Configured)]
+    assert {e.configuration.number for e in told} == {2}
+
+
+def test_an_invited_server_installs_and_a_lost_disk_does_not() -> None:
+    cell = led_cell(with_data=False)
+    log = cell.leader.log
+    assert cell.leader.sequencer is not None
+    entries = tuple(log.slice(1, 10))
+    start = Start(
+        CONFIGURATION, cell.leader.sequencer.epoch, 0, bytes(32), 1, entries, len(entries)
+    )
+    come(cell)
+    cell.receive(4, cell.leader.node, start)
+    assert cell.commit[4].log.length == len(entries)
+    lost = commit_server(2, recovery=OrderRecovery(999))
+    assert not lost.may_accept()
+
+
+def test_who_leads_in_a_later_configuration_is_asked_for_it() -> None:
+    cell = led_cell()
+    come(cell)
+    assert ask(cell, replaced(leaver(cell))) is OutcomeKind.DONE
+    late = commit_server(5, recovery=OrderRecovery(105))
+    cell.disks[5] = OrderDisk(105)
+    cell.commit[5] = late
+    cell.add(5, late)
+    cell.run(500)
+    asked = [m for m in sent(e for n, e in cell.seen if n == 5) if isinstance(m, Join)]
+    assert asked
+    assert late.configuration.number == 2
