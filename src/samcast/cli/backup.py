@@ -54,3 +54,31 @@ def restore(
         f"{folder}: {len(copy.groups)} groups, equal to the backup of {copy.cluster} of"
         f" {copy.made_at}; `samcast up --dir {folder}` starts it"
     )
+
+
+def rescue(
+    place: Annotated[Path, typer.Argument(help="A folder that isn't there yet, or is empty.")],
+    names: Annotated[list[str], typer.Argument(metavar="NODE...", help="Whose disks are left.")],
+    config: Annotated[
+        Path | None, typer.Option(help="The cluster file; else that of --dir.")
+    ] = None,
+    folder: DIR = Path(".samcast"),
+) -> None:
+    """When too few nodes are left to agree: make a backup of the disks that are left, and a record
+    of what is lost. None of these nodes may run. `samcast restore` makes a new cluster of it."""
+    from samcast.client.rescue import rescue as rescue_disks
+    from samcast.runtime.cluster_file import read_cluster_file
+
+    plan = read_cluster_file(config or folder / "cluster.toml")
+    incident = rescue_disks(plan, names, place, lambda text: typer.echo(text, err=True))
+    lost = sum(last - first + 1 for group in incident.groups for first, last in group.lost)
+    certain = (
+        "no confirmed message is missing from the order"
+        if incident.is_order_whole
+        else "too few disks to tell whether the newest messages are among them"
+    )
+    typer.echo(
+        f"{place}: {len(incident.groups)} groups; {certain}; the content of {lost} messages is on"
+        f" none of these disks. {place / 'incident.json'} says which;"
+        f" `samcast restore {place} --dir FOLDER` makes a new cluster of it"
+    )

@@ -30,6 +30,7 @@ app.add_typer(node.app, name="node")
 app.command("format")(node.make_disk)
 app.command("backup")(backup.make)
 app.command("restore")(backup.restore)
+app.command("rescue")(backup.rescue)
 app.command("bench")(bench.run)
 app.command("sim", context_settings=sim.CONTEXT, add_help_option=False)(sim.run)
 

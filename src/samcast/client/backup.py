@@ -36,6 +36,7 @@ from samcast.wire.retention import BeginRequest, Checkpoints
 from samcast.wire.segment import encode_record, read_record, record_bytes
 
 LIST = "backup.json"
+INCIDENT = "incident.json"  # where the backup was made of what a lost quorum has left
 MESSAGES = "messages"
 CHECKPOINT = "checkpoint"
 FORMAT = 1
@@ -71,6 +72,11 @@ class Copy(msgspec.Struct, frozen=True):
     made_at: str
     groups: list[GroupCopy]
 
+    @classmethod
+    def made(cls, cluster: str, made_at: str, groups: list[GroupCopy]) -> "Copy":
+        """In the format of this version."""
+        return cls(FORMAT, cluster, made_at, groups)
+
 
 # making
 
@@ -96,7 +102,7 @@ def back_up(client: Client, folder: Path, say: Say) -> Copy:
     for lease, _ in held.values():
         lease.release()
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    copy = Copy(FORMAT, str(status["cluster"]), made, copies)
+    copy = Copy.made(str(status["cluster"]), made, copies)
     write_durably(folder / LIST, msgspec.json.format(msgspec.json.encode(copy), indent=1))
     check(folder)
     return copy
@@ -134,26 +140,44 @@ def _status_with(client: Client, numbers: dict[str, int]) -> dict[str, Any]:
 
 def _copy_group(group: Group, there: Checkpoints, head: int, place: Path) -> GroupCopy:
     place.mkdir()
-    table: Table | None = Table() if there.keep.fold == "table" else None
     base = there.collected
     if there.checkpoints:
         fetched = fetch_table(group.engine, group.id, there.checkpoints[-1])
         _write_checkpoint(place / CHECKPOINT, fetched, group, there.keep)
         base = there.checkpoints[-1].number
-        table = fetched if table is not None else None
-    elif table is not None and base:
+    elif there.keep.fold == "table" and base:
         raise SamcastError(f"group {group.name!r} has neither its first messages nor a checkpoint")
-    digest = hashlib.blake2b(digest_size=32)
-    with (place / MESSAGES).open("wb") as file:
-        for number_first, batch in _batches(group, base, head):
-            body = number_first.to_bytes(NUMBER_BYTES, "little") + encode_batch(batch)
-            file.write(encode_record(KIND, body, generation=GENERATION, offset=file.tell()))
-            _note(digest, table, number_first, batch, base)
-        file.flush()
-        os.fsync(file.fileno())
-    state = table.content_hash() if table is not None else ""
-    copied = (base, max(base, head), digest.hexdigest(), state)
-    return GroupCopy(group.id, group.name, there.keep, *copied)
+    writer = CopyWriter(place, group.id, group.name, there.keep, base)
+    for number_first, batch in _batches(group, base, head):
+        writer.add(number_first, batch)
+    return writer.finish(head)
+
+
+class CopyWriter:
+    """Writes the messages of one group behind its base, and remembers what they come to."""
+
+    def __init__(self, place: Path, group: int, name: str, keep: Keep, base: int) -> None:
+        self._about = (group, name, keep)
+        self._base = base
+        self._table = _table_of(place) if keep.fold == "table" else None
+        self._digest = hashlib.blake2b(digest_size=32)
+        self._file = (place / MESSAGES).open("wb")
+
+    def add(self, number_first: int, batch: Batch) -> None:
+        """The next batch."""
+        body = number_first.to_bytes(NUMBER_BYTES, "little") + encode_batch(batch)
+        at = self._file.tell()
+        self._file.write(encode_record(KIND, body, generation=GENERATION, offset=at))
+        _note(self._digest, self._table, number_first, batch, self._base)
+
+    def finish(self, head: int) -> GroupCopy:
+        """All is there, and durable."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        state = self._table.content_hash() if self._table is not None else ""
+        number = max(self._base, head)
+        return GroupCopy(*self._about, self._base, number, self._digest.hexdigest(), state)
 
 
 def _write_checkpoint(place: Path, table: Table, group: Group, keep: Keep) -> None:
@@ -273,6 +297,8 @@ def restore(backup: Path, folder: Path, say: Say, nodes: int = 3) -> Copy:
                 client.group(group.name).set_keep(group.keep)
     finally:
         cluster.stop_all()
+    if (backup / INCIDENT).exists():  # It stays with what came of it.
+        shutil.copy(backup / INCIDENT, folder / INCIDENT)
     return copy
 
 
