@@ -6,6 +6,7 @@ from msgspec import structs
 
 from samcast.errors import ConfigError
 from samcast.group.asking import Proposer
+from samcast.group.sequencer import Sequencer
 from samcast.machine.change import check_change, node_last
 from samcast.machine.quorum import servers_with
 from samcast.sim.cluster import Cluster
@@ -30,6 +31,7 @@ class Changes:
         self._chance = cluster.world.chance
         self._pending: list[tuple[Proposer, ChangeRequest, Process | None, int]] = []
         self.done: dict[str, int] = {}
+        cluster.judge.on_stop_sign = self._on_stop_sign
 
     def plan(self, from_us: int, until_us: int) -> None:
         """In some seeds, so many as a busy administrator makes; sometimes two at once."""
@@ -126,6 +128,26 @@ class Changes:
         last = max(node_last(now), *(s.node for s in servers))
         number = now.number + 1
         return structs.replace(now, number=number, servers=servers, node_last=last, **counts)
+
+    # trouble in the middle
+
+    def _on_stop_sign(self, process: Process, sequencer: Sequencer) -> None:
+        """Only those who leave hear of it from whoever ordered it; it dies, and the others must
+        not go on as if nothing had been decided."""
+        old, new = sequencer.configuration, sequencer.tail.configuration
+        voters = [s.node for s in servers_with(new, ROLE_COMMIT) if s.node != process.node]
+        leaving = [s for s in servers_with(old, ROLE_COMMIT) if s.node not in voters]
+        if not self._faults.is_on or len(leaving) < old.k_commit or self._chance.happens(0.3):
+            return
+        self._faults.note("part_stop_sign", process)
+        network = self._world.network
+        links = network.cut([process.node], voters) + network.cut(voters, [process.node])
+        self._faults.later(30, 200, self._crash, process)
+        self._faults.later(600, 1500, network.mend, links)
+
+    def _crash(self, process: Process) -> None:
+        if self._faults.is_on and process.is_up:
+            self._faults.servers.crash(process)
 
     # what became of it
 

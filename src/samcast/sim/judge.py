@@ -2,6 +2,8 @@
 checkers.
 """
 
+from collections.abc import Callable
+
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.listing import DataRecovery
@@ -63,6 +65,8 @@ class Judge:
         self.names = Names()
         self.bounded = Bounded()
         self._claimed: dict[Epoch, int] = {}
+        self.on_stop_sign: Callable[[Process, Sequencer], None] = lambda process, sequencer: None
+        self._stopped: dict[Epoch, None] = {}
         self._leading: dict[tuple[int, int], Sequencer] = {}
         self._folded: dict[tuple[int, int, str], bytes] = {}
         self._storing: dict[int, list[tuple[int, StoreBatch]]] = {}
@@ -109,6 +113,9 @@ class Judge:
         epoch = sequencer.epoch
         if epoch not in self._claimed:
             self._on_elected(process, role, sequencer)
+        if sequencer.changing.stop_at and epoch not in self._stopped:
+            self._stopped[epoch] = None
+            self.on_stop_sign(process, sequencer)
         for index in range(self._claimed[epoch] + 1, sequencer.committed + 1):
             entry_hash = sequencer.log.hash_at(index)
             if entry_hash is None:
