@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from samcast.group.core import Core
-from samcast.group.retained import LEASES_MAX
+from samcast.group.retained import INTERVALS_MAX, LEASES_MAX, interval_at
 from samcast.group.settings import GroupSettings
 from samcast.wire.group import Outcome, OutcomeKind
 from samcast.wire.order import (
@@ -111,6 +111,22 @@ def test_states_of_another_fold_are_no_use() -> None:
     assert core.apply(KeepEntry(GROUP, msgspec.structs.replace(FOLDED, fold_version=2)))
     assert core.retained[GROUP].checkpoints == []
     assert not core.apply(CollectEntry(GROUP, 20))
+
+
+@pytest.mark.req("GRP-15")
+def test_an_interval_counts_for_messages_behind_it_in_the_order() -> None:
+    core = folded(KeepEntry(GROUP, FOLDED))
+    assert core.apply(run_entry(batch(101, 50), 101))
+    assert core.apply(KeepEntry(GROUP, msgspec.structs.replace(FOLDED, interval=7)))
+    assert core.apply(KeepEntry(GROUP, msgspec.structs.replace(FOLDED, interval=7, count=9)))
+    again = Core.decode(core.encode(), SETTINGS)
+    for intervals in (core.retained[GROUP].intervals, again.retained[GROUP].intervals):
+        assert intervals == [(100, 10), (150, 7)]
+        assert [interval_at(intervals, n) for n in (1, 100, 101, 150, 151)] == [10, 10, 10, 10, 7]
+    assert core.copy().encode() == core.encode() == again.encode()
+    for interval in range(1, INTERVALS_MAX + 5):
+        core.apply(KeepEntry(GROUP, msgspec.structs.replace(FOLDED, interval=interval)))
+    assert len(core.retained[GROUP].intervals) == INTERVALS_MAX
 
 
 @pytest.mark.req("GRP-20")

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import samcast
 from samcast.checkpoint.blocks import check_checkpoint, write_checkpoint
@@ -98,6 +99,30 @@ def test_messages_that_two_checkpoints_hold_go_and_the_past_is_still_told(
         first = next(changes)
         assert first.number > oldest + 10
         assert first.key == b"key-7"
+
+
+@pytest.mark.req("GRP-15")
+def test_the_interval_changes_at_one_number_for_all_servers(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        filled(client, 500)
+        await_checkpoint(client, 500)
+        group = group_of(client)
+        cluster.kill("n3", signal.SIGSTOP)  # It hears of it long after the others.
+        keep = group.checkpoints().keep
+        group.set_keep(structs.replace(keep, interval=70))
+        filled(client, 340, 500)
+        await_checkpoint(client, 560)
+        cluster.kill("n3", signal.SIGCONT)
+        filled(client, 300, 840)
+        limit = time.monotonic() + WAIT_S
+        while True:
+            advertised = [found.number for found in group.checkpoints().checkpoints]
+            own = [[int(path.name) for path in places(cluster, name)] for name in NODES]
+            if all(advertised[-1] in numbers for numbers in own) and advertised[-1] % 70 == 0:
+                break
+            assert time.monotonic() < limit, (advertised, own)
+            pause(0.1)
+        assert all(n % 70 == 0 for numbers in own for n in numbers if n > 500), own
 
 
 @pytest.mark.req("GRP-15", "GRP-24")

@@ -27,10 +27,12 @@ from samcast.client.blocking import Client, connect
 from samcast.client.inbox import Message, messages_from
 from samcast.client.joining import fetch_table
 from samcast.errors import ClientError, SamcastError
+from samcast.group.retained import interval_at
 from samcast.group.table import Schedule, Table
 
 LOOK_S = 0.5
 AGAIN_S = 2.0
+BEHIND_S = 0.02  # before a server is asked again that hasn't come so far yet
 NICE = 5  # nodes come first
 ROOM_BYTES = 512 * 1024 * 1024  # that a checkpoint leaves to others
 
@@ -61,7 +63,8 @@ class Folding:
         self._cluster = cluster
         self._id = int(facts["id"])
         self._name = str(facts["name"])
-        self._interval = int(facts["keep"]["interval"])
+        self._known = 0  # up to this number we know which interval counts
+        self._intervals: tuple[tuple[int, int], ...] = ()
         self._fold: Fold = fold_of(facts["keep"]["fold"], int(facts["keep"]["fold_version"]))
         self._table = Table()
         self._is_over = False
@@ -69,7 +72,6 @@ class Folding:
     def see(self, facts: dict[str, Any]) -> bool:
         """The settings may have changed; False if another fold is wanted now."""
         keep = facts["keep"]
-        self._interval = int(keep["interval"])
         is_same = (self._fold.name, self._fold.version) == (keep["fold"], keep["fold_version"])
         self._is_over = not is_same
         return is_same
@@ -133,14 +135,24 @@ class Folding:
         table = self._table
         schedule = Schedule(table)
         for number_first, batch in group.read_batches(table.number + 1):
+            self._learn_intervals(number_first + batch.count - 1)
             for message in messages_from(number_first, batch):
                 if message.number <= table.number:
                     continue
                 self._apply(message)
                 if self._is_over:
                     return
-                if schedule.is_due(table, self._interval):
+                if schedule.is_due(table, interval_at(self._intervals, table.number)):
                     self._write()
+
+    def _learn_intervals(self, number: int) -> None:
+        """A change of the interval counts for all messages behind it in the order: ask one who
+        has folded that far, before we go there ourselves."""
+        while self._known < number:
+            there = self._client.engine.call(self._client.engine.checkpoints(self._id))
+            self._known, self._intervals = there.head, there.intervals
+            if self._known < number:
+                time.sleep(BEHIND_S)
 
     def _apply(self, message: Message) -> None:
         try:

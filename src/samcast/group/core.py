@@ -77,6 +77,7 @@ class CoreState(msgspec.Struct, frozen=True, array_like=True):
     retained: list[tuple[int, RetainedState]] = []
     places: list[Place] = []
     settled: int = 0
+    intervals: list[tuple[int, list[tuple[int, int]]]] = []
 
 
 _decode = msgspec.msgpack.Decoder(CoreState).decode
@@ -323,7 +324,7 @@ class Core:
         if retained is None or entry.before not in (None, retained.keep):
             return False  # Somebody else was first.
         self.retained[entry.group] = retained
-        retained.set_keep(entry.keep)
+        retained.set_keep(entry.keep, self.head(entry.group))
         return True
 
     def _fold_lease(self, entry: LeaseEntry) -> bool:
@@ -388,6 +389,7 @@ class Core:
                 [(g, retained.state()) for g, retained in self.retained.items()],
                 list(self.places.values()),
                 self.settled,
+                [(g, r.intervals) for g, r in self.retained.items() if r.intervals],
             ]
         )
 
@@ -409,6 +411,9 @@ class Core:
         core.retained = {g: Retained.of_state(retained) for g, retained in state.retained}
         core.places = {place.node: place for place in state.places}
         core.settled = state.settled
+        for group, intervals in state.intervals:
+            if group in core.retained:
+                core.retained[group].intervals = intervals
         core.group_ids = {
             r.name: g for g, r in core.groups.items() if g != CELL and not r.is_removed
         }

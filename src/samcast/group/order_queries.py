@@ -173,7 +173,8 @@ class OrderQueries:
         retained = self._server.core.retained_of(request.group)
         if retained is not None:
             kept = (retained.collected, retained.keep, tuple(retained.checkpoints))
-            out.append(Send(sender, Checkpoints(request.group, *kept)))
+            known = (self._server.core.head(request.group), tuple(retained.intervals))
+            out.append(Send(sender, Checkpoints(request.group, *kept, *known)))
 
     def on_snapshot_request(
         self, sender: NodeId, request: SnapshotRequest, out: list[Effect]

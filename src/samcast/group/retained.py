@@ -6,10 +6,13 @@ message which a lease still needs, or which is not in two advertised checkpoints
 anywhere, whatever made somebody propose it.
 """
 
+from collections.abc import Sequence
+
 from samcast.wire.order import Checkpoint, Keep
 
 GENERATIONS = 2  # advertised checkpoints that are kept, and the messages above the older one
 LEASES_MAX = 1000  # of a group
+INTERVALS_MAX = 8  # changes of the interval that are remembered: servers that lag need some
 
 Lease = tuple[int, int, int]  # all above this number is needed, for so many ms, nonce
 RetainedState = tuple[Keep, int, list[Checkpoint], list[tuple[str, Lease]]]
@@ -18,13 +21,15 @@ RetainedState = tuple[Keep, int, list[Checkpoint], list[tuple[str, Lease]]]
 class Retained:
     """Of one group."""
 
-    __slots__ = ("checkpoints", "collected", "keep", "leases")
+    __slots__ = ("checkpoints", "collected", "intervals", "keep", "leases")
 
     def __init__(self) -> None:
         self.keep = Keep()
         self.collected = 0  # messages up to this number may be gone
         self.checkpoints: list[Checkpoint] = []  # advertised, oldest first
         self.leases: dict[str, Lease] = {}
+        # Behind which numbers which interval counts, so that all servers change it at one place.
+        self.intervals: list[tuple[int, int]] = []
 
     # the rules
 
@@ -56,8 +61,10 @@ class Retained:
         """One more; the oldest goes."""
         self.checkpoints = [*self.checkpoints, checkpoint][-GENERATIONS:]
 
-    def set_keep(self, keep: Keep) -> None:
-        """Other settings. States of another fold are of no use any more."""
+    def set_keep(self, keep: Keep, head: int) -> None:
+        """Other settings, behind this number. States of another fold are of no use any more."""
+        if not self.intervals or self.intervals[-1][1] != keep.interval:
+            self.intervals = [*self.intervals, (head, keep.interval)][-INTERVALS_MAX:]
         if (keep.fold, keep.fold_version) != (self.keep.fold, self.keep.fold_version):
             self.checkpoints = []
         self.keep = keep
@@ -84,4 +91,14 @@ class Retained:
 
     def copy(self) -> "Retained":
         """An independent one, equal to this."""
-        return Retained.of_state(self.state())
+        copy = Retained.of_state(self.state())
+        copy.intervals = self.intervals
+        return copy
+
+
+def interval_at(intervals: Sequence[tuple[int, int]], number: int) -> int:
+    """The interval that counts for a message: of the last change that was ordered before it."""
+    behind = [interval for head, interval in intervals if head < number]
+    if behind:
+        return behind[-1]
+    return intervals[0][1] if intervals else 0

@@ -58,6 +58,8 @@ class Checkpoints(Control, frozen=True, gc=False, array_like=True, tag=36):
     collected: Natural
     keep: Keep
     checkpoints: tuple[Checkpoint, ...]
+    head: Natural = 0  # this is all known up to here
+    intervals: tuple[tuple[Natural, Natural], ...] = ()  # behind which number which one counts
 
 
 class BlockRequest(Control, frozen=True, gc=False, array_like=True, tag=37):
