@@ -26,6 +26,8 @@ from samcast.runtime.newcomer import write_newcomer
 FILE = "cluster.toml"
 STOP_S = 5.0
 CONNECT_S = 1.0
+PORT_FIRST = 12_000
+PORTS_OUT_FIRST = 32_768  # where a usual system's ports of outgoing connections begin
 DATAGRAM_BYTES = 60_000  # of multicast within one machine, where no network sets a limit
 
 
@@ -260,9 +262,26 @@ def can_connect(host: str, port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody uses just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
+    """Ports on loopback that nobody uses just now: none of those that the system gives to outgoing
+    connections, or one of these might take it before its node listens."""
+    ports: list[int] = []
+    sockets: list[socket.socket] = []
+    try:
+        while len(ports) < count:
+            port = PORT_FIRST + secrets.randbelow(_ports_end() - PORT_FIRST)
+            with contextlib.suppress(OSError):
+                sockets.append(socket.create_server(("127.0.0.1", port)))
+                ports.append(port)
+    finally:
+        for end in sockets:
+            end.close()
     return ports
+
+
+def _ports_end() -> int:
+    """Where the ports of outgoing connections begin."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        first = PORTS_OUT_FIRST
+    return first if first > 2 * PORT_FIRST else PORTS_OUT_FIRST
