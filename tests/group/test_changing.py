@@ -6,8 +6,10 @@ from msgspec import structs
 from samcast.group.listing import DataRecovery
 from samcast.group.storage import OrderRecovery
 from samcast.machine.ports import Configured, Introduce
+from samcast.wire.batch import Batch
 from samcast.wire.change import ChangeRequest, Join, Moved
-from samcast.wire.group import OutcomeKind, Start
+from samcast.wire.control import Control
+from samcast.wire.group import CommitAck, CommitSubmit, OutcomeKind, Start, StartReply
 from samcast.wire.order import ConfigEntry, Configuration, EpochEntry, Place, Server
 from tests.group.build import (
     CLIENT,
@@ -211,3 +213,78 @@ def test_who_leads_in_a_later_configuration_is_asked_for_it() -> None:
     asked = [m for m in sent(e for n, e in cell.seen if n == 5) if isinstance(m, Join)]
     assert asked
     assert late.configuration.number == 2
+
+
+class Split:
+    """Server by server: who hears whom while a stop-sign is decided."""
+
+    def __init__(self, cell: Cell, leader: int, staying: int, leaving: int) -> None:
+        self.cell = cell
+        self.sides = ((leader, 4), (leaving, staying))
+        self.staying = staying
+        self.is_cut = self.is_decided = self.is_healed = self.is_deaf = False
+        self.held: list[CommitAck | StartReply] | None = []
+        self._post = cell._post
+        cell._post = self.post  # type: ignore[method-assign]
+
+    def post(self, to: int, sender: int, message: Control | Batch) -> None:
+        one, other = self.sides
+        if self.is_cut and not self.is_healed:
+            is_last_ack = type(message) is CommitAck and not self.is_decided
+            if (sender in one and to in other) or (
+                sender in other and to in one and not is_last_ack
+            ):
+                return
+        if self.is_deaf and (sender, to) == one:
+            return
+        is_ack = isinstance(message, CommitAck | StartReply) and message.configuration == 2
+        if self.held is not None and is_ack and (to, sender) == one:
+            self.held.append(message)  # type: ignore[arg-type]
+            return
+        self._post(to, sender, message)
+        if type(message) is CommitSubmit and to == self.staying:
+            self.is_cut |= any(type(entry) is ConfigEntry for entry in message.entries)
+
+    def release(self) -> None:
+        """What was held back arrives now; what follows from it isn't heard."""
+        held, self.held = self.held or [], None
+        self.is_deaf = True
+        for message in held:
+            self._post(self.sides[0][0], 4, message)
+        self.cell._drain()
+
+
+@pytest.mark.req("GRP-23")
+def test_a_higher_epoch_of_the_old_configuration_undoes_nothing_of_the_new() -> None:
+    """The leader decides the stop-sign and is elected with the newcomer; the others, who don't
+    know, elect one of them in the old configuration, in a higher epoch; the leader dies with
+    something decided that nobody was told."""
+    cell = led_cell()
+    cell.send(batch(1))
+    come(cell)
+    leader = cell.leader.node
+    leaving, staying = [node for node in (1, 2, 3) if node != leader][::-1]
+    split = Split(cell, leader, staying, leaving)
+    for nonce in range(1, 40):
+        if split.is_cut:
+            break
+        cell.propose(replaced(leaving), nonce)
+        cell.run(100)
+    cell.run(300)
+    split.is_decided = True
+    cell.run(600)
+    lead = cell.commit[leader]
+    assert lead.sequencer is not None
+    assert lead.configuration.number == 2
+    cell.send(batch(2, text="y"))
+    cell.run(60)
+    split.release()
+    assert lead.core.head(1) == 2
+    assert cell.commit[staying].log_epoch > lead.log_epoch
+    cell.down[leader] = None
+    cell.data.pop(leader)
+    split.is_healed, split.is_deaf = True, False
+    cell.run(3000)
+    for node in (staying, 4):
+        assert cell.commit[node].core.index >= lead.core.index
+        assert cell.commit[node].log.hash_at(lead.core.index) == lead.core.hash

@@ -135,7 +135,7 @@ def test_whoever_lacks_much_is_refused_by_one_that_stands_itself_but_not_for_lon
     server = cell.commit[2]
     epoch, length = server.log_epoch, server.log.length
     now = server.now_ms + SETTINGS.suspect_ms
-    near = PreVote(1, 9, epoch, length - 1)
+    near = PreVote(1, 9, epoch, length - 1, 1)
     older = PreVote(1, 9, EPOCH_NONE, length + 99)
     server.step([Ticked(now)])
     assert asked(server, near) == [True]
@@ -171,15 +171,15 @@ def test_a_lost_connection_to_the_sequencer_is_no_silence_to_wait_for() -> None:
     now = server.now_ms + 1
     server.step([Ticked(now), beat])
     server.step([Unreachable(3 if leader != 3 else 1)])  # somebody else
-    assert asked(server, PreVote(1, 9, server.log_epoch, server.log.length)) == [False]
+    assert asked(server, PreVote(1, 9, server.log_epoch, server.log.length, 1)) == [False]
     assert server.due_ms() >= now + SETTINGS.suspect_ms
     server.step([Unreachable(leader)])
-    assert asked(server, PreVote(1, 9, server.log_epoch, server.log.length)) == [True]
+    assert asked(server, PreVote(1, 9, server.log_epoch, server.log.length, 1)) == [True]
     assert now < server.due_ms() <= now + SETTINGS.suspect_ms // 10
     asks = server.step([Ticked(server.due_ms())])
     assert len([m for m in sent(asks) if isinstance(m, PreVote)]) == 3
     server.step([Ticked(now + SETTINGS.suspect_ms), beat])  # It was only the connection.
-    assert asked(server, PreVote(1, 9, server.log_epoch, server.log.length)) == [False]
+    assert asked(server, PreVote(1, 9, server.log_epoch, server.log.length, 1)) == [False]
 
 
 @pytest.mark.req("GRP-21")

@@ -85,6 +85,6 @@ def test_the_largest_configuration_fits_a_vote_and_a_larger_one_is_refused() -> 
     most = Configuration(2**40, servers, 16, 15, 2, 2, 2**16)
     check_quorums(most)
     epoch = (2**48, 2**16, 2**62)
-    assert len(encode_record(VoteRecord(epoch, epoch, most))) <= TWIN_RECORD_BYTES_MAX
+    assert len(encode_record(VoteRecord(epoch, epoch, most, 2**40))) <= TWIN_RECORD_BYTES_MAX
     with pytest.raises(ConfigError, match=f"there may be {SERVERS_MAX}"):
         check_quorums(structs.replace(most, servers=(*servers, Server(1, 1, 7))))

@@ -15,7 +15,7 @@ from typing import Any
 
 from samcast.group.core import Core
 from samcast.group.election import Election, speaks_for
-from samcast.group.installing import Install, Installing
+from samcast.group.installing import Install, Installing, Stamp
 from samcast.group.joining import Joining, answer_join
 from samcast.group.order_log import OrderLog
 from samcast.group.order_queries import OrderQueries
@@ -101,6 +101,7 @@ class CommitServer:
         vote = recovery.vote
         self.promised: Epoch = vote.promised if vote else EPOCH_NONE
         self.log_epoch: Epoch = vote.log_epoch if vote else EPOCH_NONE
+        self.log_configuration = vote.log_configuration if vote else 0
         known = vote.configuration if vote else configuration
         self.now_ms = 0
         replayed = replay(recovery.records, self.log_epoch, recovery.is_rotten)
@@ -230,6 +231,12 @@ class CommitServer:
         configuration; if another disk is, it is meant for that."""
         self.is_invited = not any(s.node == self.node for s in self.configuration.servers)
 
+    @property
+    def stamp(self) -> Stamp:
+        """Whose log ours is. An epoch of an older configuration may be higher than one of a newer,
+        and has still decided less."""
+        return (self.log_configuration, self.log_epoch)
+
     def is_fenced(self, epoch: Epoch) -> bool:
         """A promise holds against everything of a lower epoch."""
         return epoch < self.promised
@@ -282,13 +289,12 @@ class CommitServer:
         self,
         then: Callable[[list[Effect]], None],
         out: list[Effect],
-        log_epoch: Epoch | None = None,
+        stamp: Stamp | None = None,
     ) -> None:
-        """Make promise, log epoch (by default the present one) and configuration durable."""
+        """Make promise, configuration and the log's stamp (by default the present one) durable."""
         promised = self.promised
-        record = encode_record(
-            VoteRecord(promised, log_epoch or self.log_epoch, self.configuration)
-        )
+        number, epoch = stamp or self.stamp
+        record = encode_record(VoteRecord(promised, epoch, self.configuration, number))
 
         def stored(o: list[Effect]) -> None:
             self.vote_durable = promised
@@ -311,6 +317,7 @@ class CommitServer:
             self.log.base,
             self.unknown_from,
             self.log.landmarks(),
+            self.log_configuration,
         )
         out.append(Send(to, promise))
 
@@ -464,7 +471,7 @@ class CommitServer:
         if install.core is not None and install.core.index > self.core.index:
             self.core = install.core
         self.queries.forget_below(self.log.base)
-        self.log_epoch = install.epoch
+        self.log_configuration, self.log_epoch = install.stamp
         self.unknown_from = 0
         self.durable_length = self.log.length
         self._accepted = False

@@ -2,9 +2,9 @@
 
 Time, or a broken connection, only starts an election. A pre-vote keeps a deaf node from forcing
 epochs up, and lets a node that lacks much leave it to one that doesn't. The candidate that gets `e`
-promises adopts, whole, the log with the greatest (log epoch, length) among the intact ones. A
-promise with an unknown tail counts only beside an intact one of a higher log epoch: whatever rot
-took from it was then accepted in an epoch that the higher one already contains.
+promises adopts, whole, the log with the greatest (configuration, log epoch, length) among the
+intact ones. A promise with an unknown tail counts only beside an intact one of a higher stamp:
+whatever rot took from it was then accepted in an epoch that the higher one already contains.
 
 A candidate whose own log ends below the base of the best one steps back: the one that has that
 log is alive, since it promised, and will stand itself.
@@ -31,6 +31,7 @@ from samcast.wire.order import EPOCH_NONE, ROLE_COMMIT, Epoch
 
 if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
+    from samcast.group.installing import Stamp
 
 
 ROUND_MAX = 2**48  # no cell lives long enough to get here; a peer that says so is mistaken
@@ -61,9 +62,16 @@ def speaks_for(sender: NodeId, epoch: Epoch, out: list[Effect]) -> bool:
     return False
 
 
-def rank_of(promise: Promise) -> tuple[Epoch, int]:
-    """Of two logs the one of the later epoch is adopted, of one epoch the longer one."""
-    return (promise.log_epoch, promise.length)
+def stamp_of(said: Promise | PreVote) -> "Stamp":
+    """Whose log it is."""
+    return (said.log_configuration, said.log_epoch)
+
+
+def rank_of(promise: Promise) -> "tuple[Stamp, int]":
+    """Of two logs the one of the later configuration is adopted: one of an older has decided
+    nothing behind the stop-sign, however high its epoch. Of one configuration the one of the later
+    epoch, of one epoch the longer one."""
+    return (stamp_of(promise), promise.length)
 
 
 class Election:
@@ -171,8 +179,9 @@ class Election:
         self._due_ms = self._jittered(self._server.settings.suspect_ms)
         self._asked_round = self._round_max + 1
         server = self._server
+        length, number = server.log.length, server.configuration.number
         question = PreVote(
-            server.configuration.number, self._asked_round, server.log_epoch, server.log.length
+            number, self._asked_round, server.log_epoch, length, server.log_configuration
         )
         self._to_all(question, out)
 
@@ -197,9 +206,9 @@ class Election:
     def _is_far_ahead(self, vote: PreVote) -> bool:
         """Whether whoever asks would first have to fetch much that we have."""
         server = self._server
-        if not self._may_stand() or vote.log_epoch > server.log_epoch:
+        if not self._may_stand() or stamp_of(vote) > server.stamp:
             return False
-        is_older = vote.log_epoch < server.log_epoch
+        is_older = stamp_of(vote) < server.stamp
         few = server.settings.entries_per_message_max
         return is_older or server.log.length - vote.length > few
 
@@ -269,8 +278,8 @@ class Election:
         if not intact:
             return None
         best = max(intact, key=lambda n: rank_of(promises[n]))
-        epoch = promises[best].log_epoch
-        unknown = [p for p in promises.values() if p.unknown_from and p.log_epoch < epoch]
+        stamp = stamp_of(promises[best])
+        unknown = [p for p in promises.values() if p.unknown_from and stamp_of(p) < stamp]
         return best if len(intact) + len(unknown) >= quorum else None
 
     # adopting

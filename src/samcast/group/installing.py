@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
 
 
+Stamp = tuple[int, Epoch]  # the number of a configuration, and an epoch that was elected in it
+
+
 class Install:
     """A log on its way in."""
 
-    __slots__ = ("base", "base_hash", "core", "entries", "epoch", "log", "sequencer")
+    __slots__ = ("base", "base_hash", "core", "entries", "epoch", "log", "sequencer", "stamp")
 
     def __init__(self, start: Start, sequencer: NodeId, core: Core | None) -> None:
         self.epoch = start.epoch
+        self.stamp: Stamp = (start.configuration.number, start.epoch)
         self.base = start.base
         self.base_hash = start.base_hash
         self.sequencer = sequencer
@@ -221,22 +225,29 @@ class Installing:
 
     def _written(self, install: Install, out: list[Effect]) -> None:
         server = self._server
-        if server.promised != install.epoch:
+        if not self._is_valid(install):
             self._give_up()
             return
         if server.log_epoch == install.epoch:
             self._finish(install, out)
             return
-        server.save_vote(lambda o: self._stamped(install, o), out, install.epoch)
+        server.save_vote(lambda o: self._stamped(install, o), out, install.stamp)
 
     def _stamped(self, install: Install, out: list[Effect]) -> None:
-        if self._server.promised != install.epoch:
+        if not self._is_valid(install):
             self._give_up()
             return
         self._finish(install, out)
 
+    def _is_valid(self, install: Install) -> bool:
+        """Nothing higher was promised meanwhile, on the strength of the old log, and no later
+        configuration was told."""
+        server = self._server
+        is_present = install.stamp[0] == server.configuration.number
+        return is_present and server.promised == install.epoch
+
     def _give_up(self) -> None:
-        """A higher epoch was promised meanwhile, on the strength of the old log."""
+        """It never took effect."""
         self._server.writer.cancelled()
         self._install = None
         self.is_writing = False

@@ -31,6 +31,8 @@ class Changes:
         self._chance = cluster.world.chance
         self._pending: list[tuple[Proposer, ChangeRequest, Process | None, int]] = []
         self.done: dict[str, int] = {}
+        self._split_from: dict[int, list[tuple[int, int]]] = {}  # leaders apart, and the cut links
+        cluster.judge.on_progress = self._on_progress
         cluster.judge.on_stop_sign = self._on_stop_sign
 
     def plan(self, from_us: int, until_us: int) -> None:
@@ -136,14 +138,52 @@ class Changes:
         not go on as if nothing had been decided."""
         old, new = sequencer.configuration, sequencer.tail.configuration
         voters = [s.node for s in servers_with(new, ROLE_COMMIT) if s.node != process.node]
-        leaving = [s for s in servers_with(old, ROLE_COMMIT) if s.node not in voters]
-        if not self._faults.is_on or len(leaving) < old.k_commit or self._chance.happens(0.3):
+        leaving = [s.node for s in servers_with(old, ROLE_COMMIT) if s.node not in voters]
+        if not self._faults.is_on or self._chance.happens(0.2):
             return
-        self._faults.note("part_stop_sign", process)
+        if self._chance.happens(0.4) and len(leaving) >= old.k_commit:
+            self._faults.note("part_stop_sign", process)
+            network = self._world.network
+            links = network.cut([process.node], voters) + network.cut(voters, [process.node])
+            self._faults.later(30, 200, self._crash, process)
+            self._faults.later(600, 1500, network.mend, links)
+
+    def _split(self, process: Process, sequencer: Sequencer) -> None:
+        """Whoever ordered it knows that it is decided, and is alone with those who come, who may
+        elect it; the others have it, but don't know, and may elect somebody in the old
+        configuration. Then one side's leader dies, and all see each other."""
+        old, new = sequencer.configuration, sequencer.tail.configuration
+        coming = list(sequencer.changing.learners)
+        voters = [s.node for c in (old, new) for s in servers_with(c, ROLE_COMMIT)]
+        rest = [n for n in dict.fromkeys(voters) if n not in coming and n != process.node]
+        self._faults.note("split_stop_sign", process)
+        one = [process.node, *coming, *self._chance.some(rest, self._chance.pick((0, 0, 1)))]
+        other = [node for node in rest if node not in one]
         network = self._world.network
-        links = network.cut([process.node], voters) + network.cut(voters, [process.node])
-        self._faults.later(30, 200, self._crash, process)
-        self._faults.later(600, 1500, network.mend, links)
+        self._split_from[process.node] = network.cut(one, other) + network.cut(other, one)
+        self._faults.later(500, 1500, self._join_again, process)
+
+    def _on_progress(self, process: Process, sequencer: Sequencer) -> None:
+        """The stop-sign is decided: part them. Or something behind it is: whoever knows dies before
+        anybody else does."""
+        stop = sequencer.changing.stop_at
+        if stop and sequencer.committed >= stop and self._faults.is_on:
+            if process.node not in self._split_from and self._chance.happens(0.6):
+                self._split(process, sequencer)
+            return
+        is_new = sequencer.configuration.number == self._cluster.judge.facts.configuration.number
+        is_decided = sequencer.committed > sequencer.epoch_index
+        if process.node in self._split_from and is_new and is_decided and self._chance.happens(0.2):
+            network = self._world.network
+            others = [p.node for p in self._cluster.servers if p is not process]
+            self._faults.later(100, 400, network.mend, network.cut([process.node], others))
+            self._world.at(1, self._crash, process)
+            self._world.at(2, self._join_again, process)
+
+    def _join_again(self, process: Process) -> None:
+        links = self._split_from.pop(process.node, None)
+        if links is not None:
+            self._world.network.mend(links)
 
     def _crash(self, process: Process) -> None:
         if self._faults.is_on and process.is_up:

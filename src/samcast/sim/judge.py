@@ -66,6 +66,7 @@ class Judge:
         self.bounded = Bounded()
         self._claimed: dict[Epoch, int] = {}
         self.on_stop_sign: Callable[[Process, Sequencer], None] = lambda process, sequencer: None
+        self.on_progress: Callable[[Process, Sequencer], None] = lambda process, sequencer: None
         self._stopped: dict[Epoch, None] = {}
         self._leading: dict[tuple[int, int], Sequencer] = {}
         self._folded: dict[tuple[int, int, str], bytes] = {}
@@ -124,7 +125,9 @@ class Judge:
             self.committed_only.on_committed(epoch, index, sequencer.configuration)
             if index > self.facts.committed:
                 self._on_committed(index, entry_hash, sequencer)
-        self._claimed[epoch] = sequencer.committed
+        if self._claimed[epoch] < sequencer.committed:
+            self._claimed[epoch] = sequencer.committed
+            self.on_progress(process, sequencer)
 
     def _on_elected(self, process: Process, role: CommitServer, sequencer: Sequencer) -> None:
         epoch = sequencer.epoch

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from samcast.group import election
 from samcast.group.changing import Changing
 from samcast.group.commit_server import CommitServer
 from samcast.group.sequencer import Sequencer
@@ -44,6 +45,11 @@ def membership_by_hand() -> None:
     replace(Sequencer, "on_propose", on_propose)
 
 
+def ranked_by_epoch_alone() -> None:
+    """A log of the old configuration with a higher epoch beats one of the new."""
+    replace(election, "stamp_of", lambda said: (0, said.log_epoch))
+
+
 def leaves_with_its_payloads() -> None:
     replace(Changing, "_has_copies", lambda self, wanted: True)
 
@@ -52,5 +58,6 @@ CHANGE_MUTANTS = (
     Mutant("CE-17-old-quorum-suffices", "CE-17, 2.11 (4)", old_quorum_suffices),
     Mutant("CE-17-membership-by-hand", "CE-17", membership_by_hand),
     Mutant("CE-17-nobody-stops", "CE-17, 2.11 (3)", nobody_stops),
+    Mutant("ranked-by-epoch-alone", "SAFETY 2.11, ADR 21", ranked_by_epoch_alone),
     Mutant("leaves-with-its-payloads", "SAFETY 2.11", leaves_with_its_payloads),
 )

@@ -332,6 +332,7 @@ class PreVote(Control, frozen=True, gc=False, array_like=True, tag=18):
     round: Natural
     log_epoch: Epoch
     length: Natural
+    log_configuration: Natural = 0  # as in `Promise`
 
 
 class PreVoteReply(Control, frozen=True, gc=False, array_like=True, tag=19):
@@ -362,6 +363,7 @@ class Promise(Control, frozen=True, gc=False, array_like=True, tag=21):
     low_water: Natural
     unknown_from: Natural  # 0: intact
     hashes: tuple[HashAt, ...]
+    log_configuration: Natural = 0  # in which the log epoch was elected: that counts before it
 
 
 class Refusal(Control, frozen=True, gc=False, array_like=True, tag=22):

@@ -60,6 +60,7 @@ class VoteRecord(Record, frozen=True, gc=False, array_like=True):
     promised: Epoch
     log_epoch: Epoch
     configuration: Configuration
+    log_configuration: Natural = 0  # in which the log epoch was elected
 
 
 class SuperRecord(Record, frozen=True, gc=False, array_like=True):
