@@ -32,6 +32,7 @@ class Changes:
         self._pending: list[tuple[Proposer, ChangeRequest, Process | None, int]] = []
         self.done: dict[str, int] = {}
         self._split_from: dict[int, list[tuple[int, int]]] = {}  # leaders apart, and the cut links
+        self._split_until: dict[int, int] = {}
         cluster.judge.on_progress = self._on_progress
         cluster.judge.on_stop_sign = self._on_stop_sign
 
@@ -156,24 +157,34 @@ class Changes:
         coming = list(sequencer.changing.learners)
         voters = [s.node for c in (old, new) for s in servers_with(c, ROLE_COMMIT)]
         rest = [n for n in dict.fromkeys(voters) if n not in coming and n != process.node]
-        self._faults.note("split_stop_sign", process)
-        one = [process.node, *coming, *self._chance.some(rest, self._chance.pick((0, 0, 1)))]
+        staying = [s.node for s in servers_with(new, ROLE_COMMIT) if s.node in rest]
+        lacking = max(new.k_commit, new.e_commit) - len(coming) - 1  # of those who can go on alone
+        chosen = self._chance.some(staying, min(max(0, lacking), len(staying)))
+        one = [process.node, *coming, *chosen]
         other = [node for node in rest if node not in one]
+        before = [s.node for s in servers_with(old, ROLE_COMMIT)]
+        if sum(node in before for node in other) < old.e_commit:
+            return  # They could elect nobody.
+        self._faults.note("split_stop_sign", process)
         network = self._world.network
         self._split_from[process.node] = network.cut(one, other) + network.cut(other, one)
-        self._faults.later(500, 1500, self._join_again, process)
+        self._split_until[process.node] = self._world.now_us + self._chance.between(200, 700) * 1000
+        self._faults.later(900, 1500, self._join_again, process)
 
     def _on_progress(self, process: Process, sequencer: Sequencer) -> None:
         """The stop-sign is decided: part them. Or something behind it is: whoever knows dies before
         anybody else does."""
         stop = sequencer.changing.stop_at
         if stop and sequencer.committed >= stop and self._faults.is_on:
-            if process.node not in self._split_from and self._chance.happens(0.6):
+            if process.node not in self._split_from and self._chance.happens(0.8):
                 self._split(process, sequencer)
             return
         is_new = sequencer.configuration.number == self._cluster.judge.facts.configuration.number
         is_decided = sequencer.committed > sequencer.epoch_index
-        if process.node in self._split_from and is_new and is_decided and self._chance.happens(0.2):
+        is_time = self._world.now_us >= self._split_until.get(
+            process.node, 0
+        )  # others have elected
+        if process.node in self._split_from and is_new and is_decided and is_time:
             network = self._world.network
             others = [p.node for p in self._cluster.servers if p is not process]
             self._faults.later(100, 400, network.mend, network.cut([process.node], others))
@@ -216,7 +227,7 @@ class Changes:
             if self._is_wanted(process):
                 continue
             self._cluster.servers.remove(process)
-            if self._chance.happens(0.6):
+            if not self._split_from and self._chance.happens(0.6):
                 self._faults.keep_down(process)
                 if process.is_up:
                     process.stop()
