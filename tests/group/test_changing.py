@@ -4,13 +4,23 @@ import pytest
 from msgspec import structs
 
 from samcast.group.listing import DataRecovery
+from samcast.group.retained import Retained
 from samcast.group.storage import OrderRecovery
 from samcast.machine.ports import Configured, Introduce
 from samcast.wire.batch import Batch
 from samcast.wire.change import ChangeRequest, Join, Moved
 from samcast.wire.control import Control
 from samcast.wire.group import CommitAck, CommitSubmit, OutcomeKind, Start, StartReply
-from samcast.wire.order import ConfigEntry, Configuration, EpochEntry, Place, Server
+from samcast.wire.order import (
+    Checkpoint,
+    ConfigEntry,
+    Configuration,
+    EpochEntry,
+    Keep,
+    Place,
+    Server,
+)
+from samcast.wire.retention import CheckpointReport
 from tests.group.build import (
     CLIENT,
     CONFIGURATION,
@@ -213,6 +223,70 @@ def test_who_leads_in_a_later_configuration_is_asked_for_it() -> None:
     asked = [m for m in sent(e for n, e in cell.seen if n == 5) if isinstance(m, Join)]
     assert asked
     assert late.configuration.number == 2
+
+
+def draining_cell() -> tuple[Cell, ChangeRequest]:
+    """One of the data servers that stay has fallen silent, so that copies are waited for."""
+    cell = led_cell()
+    come(cell)
+    cell.run(2000)  # all have said what they hold
+    leaving = leaver(cell)
+    other = next(node for node in (1, 2, 3) if node not in (leaving, cell.leader.node))
+    request = replaced(leaving)
+    silent = cell.data[other]
+    cell._roles = [(n, r) for n, r in cell._roles if r is not silent]
+    return cell, request
+
+
+def test_numbering_is_not_held_for_a_newcomer_that_has_died() -> None:
+    cell, request = draining_cell()
+    sequencer = cell.leader.sequencer
+    assert sequencer is not None
+    for nonce in range(1, 60):
+        cell.propose(request, nonce)
+        cell.run(50)
+        if sequencer.changing.is_draining:
+            break
+    assert sequencer.changing.is_draining
+    cell.down[4] = None
+    for nonce in range(60, 100):  # The administrator goes on asking.
+        cell.propose(request, nonce)
+        cell.run(60)
+    assert not sequencer.changing.is_draining
+    cell.send(batch(1))
+    cell.run(500)
+    assert cell.leader.core.head(1) == 1
+
+
+def test_what_a_data_server_said_of_a_disk_that_it_had_does_not_count() -> None:
+    cell, request = draining_cell()
+    sequencer = cell.leader.sequencer
+    assert sequencer is not None
+    assert ask(cell, request, tries=10) is None  # It said once that it had all of it.
+    staying = [s.node for s in request.configuration.servers if s.node in cell.data]
+    said = [sequencer.applied_by(node, sequencer.now_ms - 1100) for node in staying]
+    assert 0 in said
+    assert sequencer.applied_by(staying[0], 0) == sequencer.log.length
+
+
+def test_a_checkpoint_is_on_another_server_before_its_holder_goes() -> None:
+    kept = tuple(structs.replace(s, roles=7 if s.node < 3 else 3) for s in CONFIGURATION.servers)
+    configuration = structs.replace(CONFIGURATION, servers=kept, k_checkpoint=1)
+    cell = led_cell(configuration=configuration, with_data=False)
+    sequencer = cell.leader.sequencer
+    assert sequencer is not None
+    target = structs.replace(configuration, servers=kept[1:], k_commit=2, e_commit=1)
+    assert sequencer.changing._has_states(target)  # There is none yet.
+    state = Checkpoint(7, 1, 1, bytes(32))
+    retained = Retained()
+    retained.set_keep(Keep(fold="table", fold_version=1), 0)
+    retained.advertise(state)
+    sequencer.tail.retained[1] = retained
+    assert not sequencer.changing._has_states(target)
+    assert "checkpoint 7" in sequencer.changing.waits_for
+    report = CheckpointReport(1, sequencer.epoch, 102, 1, state, "table", 1)
+    sequencer.retention.on_report(2, report, [])
+    assert sequencer.changing._has_states(target)
 
 
 class Split:

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from samcast.errors import ConfigError
-from samcast.limits import SERVERS_MAX, TWIN_RECORD_BYTES_MAX
+from samcast.limits import NODE_MAX, SERVERS_MAX, TWIN_RECORD_BYTES_MAX
 from samcast.machine.change import check_change, needs_copies, node_last
 from samcast.machine.quorum import check_quorums
 from samcast.wire.change import ChangeRequest
@@ -15,6 +15,8 @@ BOTH = ROLE_COMMIT | ROLE_DATA
 NOW = Configuration(4, tuple(Server(n, 100 + n, BOTH) for n in (1, 2, 3)), 2, 2, 2, 0, 7)
 NEW = Server(8, 108, BOTH)
 PLACE = Place(8, "eight", "127.0.0.1", 7008)
+OLD = Server(7, 107, BOTH)
+AGAIN = Place(7, "seven", "127.0.0.1", 7007)
 
 
 def next_with(*servers: Server, last: int = 8, **others: int) -> Configuration:
@@ -35,8 +37,8 @@ def test_one_server_takes_the_place_of_another() -> None:
     [
         (ChangeRequest(structs.replace(REPLACED, number=4), (PLACE,)), "somebody else has changed"),
         (ChangeRequest(structs.replace(REPLACED, number=6), (PLACE,)), "somebody else has changed"),
-        (ChangeRequest(REPLACED), "nobody says where it is"),
-        (ChangeRequest(next_with(*NOW.servers[:2], Server(7, 1, BOTH))), "7 was used before"),
+        (ChangeRequest(REPLACED), "places are given for"),
+        (ChangeRequest(next_with(*NOW.servers[:2], OLD), (AGAIN,)), "7 is or was another"),
         (
             ChangeRequest(next_with(*NOW.servers[:2], Server(3, 999, BOTH))),
             "its disk and its roles must stay",
@@ -55,9 +57,17 @@ def test_one_server_takes_the_place_of_another() -> None:
         ),
         (
             ChangeRequest(next_with(*NOW.servers[:2], NEW, last=7), (PLACE,)),
-            "ids would be used again",
+            "the highest id ever is 8",
         ),
-        (ChangeRequest(next_with(*NOW.servers, k_commit=4)), "k_commit is 4"),
+        (ChangeRequest(next_with(*NOW.servers, last=7, k_commit=4)), "k_commit is 4"),
+        (ChangeRequest(REPLACED, (PLACE, PLACE)), "places are given for"),
+        (ChangeRequest(REPLACED, (PLACE, AGAIN)), "places are given for"),
+        (
+            ChangeRequest(next_with(*NOW.servers[:2], Server(2**16, 108, BOTH))),
+            "ids are 1 to 65535",
+        ),
+        (ChangeRequest(next_with(*NOW.servers[:2], Server(8, 108, 2**60 | 4))), "roles 1 to 7"),
+        (ChangeRequest(next_with(*NOW.servers, last=2**40)), "it may be 65535"),
         (
             ChangeRequest(next_with(NOW.servers[0], NEW), (PLACE,)),
             "only 1 of the present data servers stay",
@@ -81,8 +91,8 @@ def test_copies_are_needed_where_a_disk_leaves_or_more_must_hold_a_message() -> 
 
 
 def test_the_largest_configuration_fits_a_vote_and_a_larger_one_is_refused() -> None:
-    servers = tuple(Server(2**16 - n, 2**62 - n, 7) for n in range(SERVERS_MAX))
-    most = Configuration(2**40, servers, 16, 15, 2, 2, 2**16)
+    servers = tuple(Server(NODE_MAX - n, 2**63 - 1 - n, 7) for n in range(SERVERS_MAX))
+    most = Configuration(2**40, servers, 16, 15, 2, 2, NODE_MAX)
     check_quorums(most)
     epoch = (2**48, 2**16, 2**62)
     assert len(encode_record(VoteRecord(epoch, epoch, most, 2**40))) <= TWIN_RECORD_BYTES_MAX

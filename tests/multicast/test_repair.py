@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samcast.limits import NODE_MAX
 from samcast.multicast.hearing import TELL_BYTES, Hearing
 from samcast.multicast.reassembly import JUMP_MAX, JUMPS_BELIEVED, Bounds, Reassembly
 from samcast.multicast.recent import AGAIN_PIECES_MAX, Recent
 from samcast.wire.datagram import Envelope, Lacking, Piece, Source, decode_datagram
 from samcast.wire.errors import WireError
-from samcast.wire.session import NODE_MAX
 
 CLUSTER = 7
 SIZE = 50

@@ -7,9 +7,10 @@ import pytest
 
 from samcast.errors import ConfigError
 from samcast.group.settings import GroupSettings
-from samcast.runtime.cluster_file import read_cluster_file
-from samcast.runtime.cluster_text import write_cluster_file
+from samcast.runtime.cluster_file import bits_of, read_cluster_file, read_cluster_text
+from samcast.runtime.cluster_text import cluster_text, write_cluster_file
 from samcast.runtime.local_cluster import LocalCluster
+from samcast.runtime.newcomer import write_newcomer
 
 
 @pytest.fixture
@@ -155,3 +156,37 @@ def test_datagrams_tell_their_sender_by_its_address(good: Path) -> None:
     good.write_text(text.replace('host = "127.0.0.1"', 'host = "localhost"', 1))
     with pytest.raises(ConfigError, match="an IPv4 address where there is multicast"):
         read_cluster_file(good)
+
+
+def test_a_file_that_is_written_again_says_the_same(good: Path, tmp_path: Path) -> None:
+    """Whatever is in names, and wherever folders and sockets are."""
+    plan = read_cluster_file(good)
+    odd = dataclasses.replace(
+        plan.nodes[0],
+        name='a "quoted"\tname\x7f',
+        folder=tmp_path / "elsewhere" / "disk",
+        socket=good.parent / "below" / "n.sock",
+    )
+    plan = dataclasses.replace(plan, cluster="it's \\ odd", nodes=(odd, *plan.nodes[1:]))
+    write_cluster_file(plan)
+    again = read_cluster_file(good)
+    assert again == plan
+    shared = read_cluster_text(cluster_text(plan, is_shared=True), tmp_path / "other.toml")
+    assert shared.digest() == plan.digest()
+    assert shared.origin() == plan.origin()
+
+
+def test_a_newcomer_may_be_where_a_node_was(good: Path) -> None:
+    plan = read_cluster_file(good)
+    old = plan.nodes[0]
+    newcomer = dataclasses.replace(
+        old, id=9, name="n9", uuid=99, folder=good.parent / "n9", socket=None, metrics=""
+    )
+    write_newcomer(plan, newcomer)
+    assert read_cluster_file(good).node("n9").port == old.port
+    with pytest.raises(ConfigError, match="there was a node 'n9' before"):
+        write_newcomer(read_cluster_file(good), newcomer)
+
+
+def test_roles_that_are_said_twice_are_no_others() -> None:
+    assert bits_of(["data", "data"]) == bits_of(["data"])

@@ -58,7 +58,10 @@ def restore(
 
 def rescue(
     place: Annotated[Path, typer.Argument(help="A folder that isn't there yet, or is empty.")],
-    names: Annotated[list[str], typer.Argument(metavar="NODE...", help="Whose disks are left.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NODE[=FOLDER]...", help="Whose disks are left, and where."),
+    ],
     config: Annotated[
         Path | None, typer.Option(help="The cluster file; else that of --dir.")
     ] = None,

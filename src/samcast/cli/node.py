@@ -1,6 +1,7 @@
 """`samcast node` and `samcast format`: one node of a cluster, in this process and on its disk; and
 changing who the nodes are."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,7 @@ K_CHECKPOINT = Annotated[
     int | None, typer.Option(help="Servers that must have come to the same state.", min=0)
 ]
 LOCAL = Path(".samcast")
+NAME_OF_A_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 TIMEOUT_S = 300.0
 
 app = typer.Typer(
@@ -112,7 +114,9 @@ def prepare(
     from samcast.runtime.newcomer import prepare as prepare_node
 
     wanted = tuple(role.strip() for role in roles.split(","))
-    if any(role not in ROLES for role in wanted):
+    if not NAME_OF_A_NODE.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name for a node: letters, digits, '.', '-' and '_'")
+    if any(role not in ROLES for role in wanted) or len(set(wanted)) != len(wanted):
         raise ConfigError(f"--roles is {roles!r}; it must be some of {','.join(ROLES)}")
     path = config or Path(f"{name}.toml")
     with connect(address_of(cluster, folder)) as client:
@@ -250,7 +254,7 @@ def _local(cluster: str | None, folder: Path) -> "LocalCluster | None":
 def _retire(name: str, cluster: str | None, folder: Path) -> None:
     """End a node of a local cluster that was removed."""
     local = _local(cluster, folder)
-    if local is None:
+    if local is None or name not in [node.name for node in local.plan().present]:
         typer.echo(f"{name} is not of the cluster any more; it stops, and its folder may go")
         return
     local.retire(name)

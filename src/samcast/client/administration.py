@@ -11,7 +11,7 @@ from samcast.client.blocking import Client, connect
 from samcast.errors import ConfigError, RefusedError, SamcastError, WaitTimeoutError
 from samcast.machine.change import check_change, node_last
 from samcast.machine.quorum import servers_with
-from samcast.runtime.cluster_file import ROLES
+from samcast.runtime.cluster_file import bits_of
 from samcast.wire.change import ChangeRequest
 from samcast.wire.group import OutcomeKind
 from samcast.wire.order import (
@@ -61,7 +61,7 @@ def newcomer_at(address: str, cluster: str) -> Newcomer:
     roles = said["roles"]
     assert isinstance(roles, list)
     node = int(str(said["id"]))
-    server = Server(node, int(str(said["uuid"])), sum(ROLES[role] for role in roles))
+    server = Server(node, int(str(said["uuid"])), bits_of(roles))
     return Newcomer(server, Place(node, name, host, int(port)))
 
 
@@ -131,6 +131,11 @@ class Administration:
         for place in places:
             if place.name in taken:
                 raise ConfigError(f"there is a node {place.name!r} already; prepare another name")
+            if place.node <= node_last(now):
+                raise ConfigError(
+                    f"{place.name} was prepared with the id {place.node}, which is another node's"
+                    " by now; prepare it again"
+                )
         target = structs.replace(
             now,
             number=now.number + 1,

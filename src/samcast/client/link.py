@@ -18,13 +18,15 @@ from samcast.wire.batch import Batch
 from samcast.wire.codec import decode_payload, message_parts
 from samcast.wire.control import Control
 from samcast.wire.frame import frame_parts
-from samcast.wire.group import HeadRequest, Propose
+from samcast.wire.group import HeadRequest, NumberRequest, Propose
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration
+from samcast.wire.retention import CheckpointsRequest
 from samcast.wire.session import (
     CHANNEL_BASE,
     KIND_DATAGRAM,
     KIND_SESSION,
     PROTOCOL,
+    REMOVED,
     ROUTE_BYTES,
     Changed,
     Hello,
@@ -53,6 +55,7 @@ REDIAL_S = (0.02, 0.5)
 FAREWELL_S = 0.5
 ASKED_S = 3.0
 ASKED_MAX = 1000
+FOR_COMMIT_SERVERS = (Propose, HeadRequest, NumberRequest, CheckpointsRequest)
 LIGHT_BYTES = 8 * 1024  # a batch beyond that isn't a lone message
 
 
@@ -69,6 +72,7 @@ class Link:
         self.host = Host(0, self, self._apply)
         self.node: NodeId = 0  # that we are connected to
         self.configuration: Configuration | None = None
+        self._instead = 0
         self._origin = ""  # of the cluster, once we know it
         self.peers: tuple[Peer, ...] = ()
         self.cluster = ""
@@ -100,7 +104,10 @@ class Link:
             try:
                 await self._connect(address)
                 break
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, RefusedError) as error:
+                is_gone = isinstance(error, RefusedError) and str(error).startswith(REMOVED)
+                if isinstance(error, RefusedError) and not is_gone:
+                    raise
                 host, port = address
                 where = host if host.startswith(UNIX) else f"{host}:{port}"
                 problems.append(f"{where}: {str(error) or 'no answer'}")
@@ -233,6 +240,8 @@ class Link:
         elif isinstance(message, Changed):
             self._take(message.configuration, message.peers)
             self._fanout.end()  # Begun again, with those who are there now.
+            if self.listener is not None:  # Where they are has changed, too.
+                connection.write(encode_session(MulticastRequest()))
         elif isinstance(message, MulticastPlace):
             self._on_place(connection, message)
         elif isinstance(message, Refused):
@@ -304,14 +313,16 @@ class Link:
         know to be there."""
         if isinstance(message, HeadRequest | Propose) and self._is_first(message):
             to = self.node if self.node in self._commit_nodes() else to
-        self._write(self._present(to), message)
+        self._write(self._present(to, message), message)
 
-    def _present(self, node: NodeId) -> NodeId:
-        """A role may still mean a server that has left: then one that has come since."""
-        servers = self.servers.servers
-        if any(server.node == node for server in servers):
+    def _present(self, node: NodeId, message: Control | Batch) -> NodeId:
+        """A role may still mean a server that has left: then one that has come since, in turn."""
+        if any(server.node == node for server in self.servers.servers):
             return node
-        return servers[node % len(servers)].node
+        is_of_order = isinstance(message, FOR_COMMIT_SERVERS)
+        nodes = self._commit_nodes() if is_of_order else self.keepers()
+        self._instead += 1
+        return nodes[self._instead % len(nodes)]
 
     def _is_first(self, question: HeadRequest | Propose) -> bool:
         """Whether it hasn't been asked just now."""

@@ -27,6 +27,7 @@ from samcast.client.backup import (
 from samcast.errors import DiskError
 from samcast.group.commit_server import CommitServer
 from samcast.group.core import Core
+from samcast.group.installing import Stamp
 from samcast.group.recovery import read_super
 from samcast.group.retained import Retained
 from samcast.group.storage import BatchKey
@@ -107,6 +108,10 @@ class _Disk:
         self._order.close()
         os.close(self._lock)
 
+    def rank(self) -> tuple[bool, Stamp, int]:
+        """By which of several the best is chosen."""
+        return (not self.commit.unknown_from, self.commit.stamp, self.commit.log.length)
+
     def folded(self) -> Core:
         """All that this disk knows of the order, decided or not: more is better than less."""
         core, log = self.commit.core.copy(), self.commit.log
@@ -140,10 +145,11 @@ class _Disk:
 
 
 def rescue(plan: ClusterPlan, names: list[str], place: Path, say: Say) -> Incident:
-    """Write a backup of what the disks of these nodes hold; the nodes must not run."""
+    """Write a backup of what the disks of these nodes hold; the nodes must not run. A name is one
+    of the file's nodes, or NAME=FOLDER."""
     if place.exists() and any(place.iterdir()):
         raise DiskError(f"{place} is not empty; the backup goes into a folder of its own")
-    nodes = [plan.node(name) for name in names]
+    nodes = [_node(plan, name) for name in names]
 
     async def work() -> Incident:
         disks = [_Disk(plan, node) for node in nodes]
@@ -156,8 +162,19 @@ def rescue(plan: ClusterPlan, names: list[str], place: Path, say: Say) -> Incide
     return asyncio.run(work())
 
 
+def _node(plan: ClusterPlan, said: str) -> NodePlan:
+    name, _, folder = said.partition("=")
+    if not folder:
+        return plan.node(name)
+    path = Path(folder)
+    record = read_super((path / SUPER).read_bytes()) if (path / SUPER).exists() else None
+    number = record.node if record is not None else 1
+    return NodePlan(id=number, name=name, host="", port=0, roles=(), folder=path, uuid=1)
+
+
 def _rescue(plan: ClusterPlan, disks: list[_Disk], place: Path, say: Say) -> Incident:
-    best = max(disks, key=lambda d: (d.commit.log_epoch, d.commit.log.length))
+    # What rot has cut off is known of no disk; one that isn't rotten tells more for sure.
+    best = max(disks, key=_Disk.rank)
     core = best.folded()
     now = core.configuration
     voters = [s.uuid for s in servers_with(now, ROLE_COMMIT)]
@@ -179,7 +196,7 @@ def _rescue(plan: ClusterPlan, disks: list[_Disk], place: Path, say: Say) -> Inc
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     incident = Incident(
         plan.cluster, made, now.number, [d.survivor() for d in disks],
-        len(whole) > len(voters) - now.k_commit, lost,
+        best in whole and len(whole) > len(voters) - now.k_commit, lost,
     )  # fmt: skip
     _put(place / INCIDENT, incident)
     _put(place / LIST, Copy.made(plan.cluster, made, copies))

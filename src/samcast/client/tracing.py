@@ -10,7 +10,8 @@ import msgspec
 from samcast.client.blocking import connect
 from samcast.client.engine import Engine
 from samcast.errors import RefusedError, SamcastError
-from samcast.wire.session import NODE_MAX, node_of
+from samcast.limits import NODE_MAX
+from samcast.wire.session import node_of
 
 ASK_S = 5.0
 BUSY_PAUSE_S = 0.05  # others may be asking, too

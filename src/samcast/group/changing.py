@@ -18,9 +18,9 @@ from samcast.errors import ConfigError
 from samcast.group.progress import Progress
 from samcast.machine.change import check_change, needs_copies, staying_keepers
 from samcast.machine.ports import Effect, Introduce, NodeId
-from samcast.machine.quorum import kth_largest, servers_with
+from samcast.machine.quorum import kth_largest, lists, servers_with
 from samcast.wire.change import ChangeRequest, Join
-from samcast.wire.order import ROLE_COMMIT, ConfigEntry, Configuration, Server
+from samcast.wire.order import ROLE_CHECKPOINT, ROLE_COMMIT, ConfigEntry, Configuration, Server
 
 if TYPE_CHECKING:
     from samcast.group.sequencer import Sequencer
@@ -33,6 +33,7 @@ class Changing:
         self._sequencer = sequencer
         self._patience_ms = patience_ms
         self._wanted: ChangeRequest | None = None
+        self._since_ms = 0
         self._until_ms = 0  # unless it is repeated, it is forgotten then
         self._drain_until_ms = 0
         self._drain_from_ms = 0
@@ -76,6 +77,7 @@ class Changing:
         self._until_ms = self._sequencer.now_ms + self._patience_ms
         if self._wanted is None and not self.stop_at:
             self._wanted = request
+            self._since_ms = self._sequencer.now_ms
             self._meet(request.configuration)
 
     def on_join(self, join: Join) -> None:
@@ -103,7 +105,9 @@ class Changing:
             self._forget()
             return
         is_ready = sequencer.is_certain and not self.stop_at and self._are_near(wanted)
-        if is_ready and self._has_copies(wanted):
+        if not is_ready:
+            self.is_draining = False
+        elif self._has_copies(wanted):
             self._order(wanted)
 
     def _are_near(self, wanted: ChangeRequest) -> bool:
@@ -133,9 +137,14 @@ class Changing:
         always on its way, numbering waits, but not for long."""
         sequencer, target = self._sequencer, wanted.configuration
         now = sequencer.configuration
-        if wanted.is_lost or not needs_copies(now, target):
+        if wanted.is_lost:
             return True
-        applied = [sequencer.applied_by(s.node) for s in staying_keepers(now, target)]
+        if not self._has_states(target):
+            return False
+        if not needs_copies(now, target):
+            return True
+        since = self._since_ms  # What a server said before may be true of a disk that it had.
+        applied = [sequencer.applied_by(s.node, since) for s in staying_keepers(now, target)]
         held = kth_largest(applied, target.k_data)
         if sequencer.now_ms < self._drain_from_ms:
             return False
@@ -152,6 +161,25 @@ class Changing:
             self.is_draining = False
             self._drain_from_ms = sequencer.now_ms + 4 * self._patience_ms
         return held >= sequencer.log.length
+
+    def _has_states(self, target: Configuration) -> bool:
+        """The newest advertised state of each group is on enough of the checkpoint servers that
+        stay: the messages behind it may be gone."""
+        sequencer = self._sequencer
+        before = servers_with(sequencer.configuration, ROLE_CHECKPOINT)
+        listed = [s for s in before if lists(target, s.node, s.uuid, ROLE_CHECKPOINT)]
+        if len(listed) == len(before):
+            return True
+        wanted = max(1, target.k_checkpoint)
+        for group, retained in sequencer.tail.retained.items():
+            if not retained.checkpoints:
+                continue
+            newest = retained.checkpoints[-1].number
+            held = [sequencer.retention.newest_of(s.node, group) for s in listed]
+            if sum(number >= newest for number in held) < wanted:
+                self.waits_for = f"copies: checkpoint {newest} of group {group} on {wanted} servers"
+                return False
+        return True
 
     def _order(self, change: ChangeRequest) -> None:
         sequencer = self._sequencer

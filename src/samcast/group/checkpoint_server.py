@@ -41,6 +41,7 @@ from samcast.wire.retention import (
 )
 
 UNADVERTISED_MAX = 3
+REMIND = 5  # repeats, after which what is advertised is told again
 
 Handler = Callable[[NodeId, Any, list[Effect]], None]
 
@@ -82,7 +83,7 @@ class CheckpointServer:
         self._joining.see(configuration)
         self._repeat_ms = settings.retry_max_ms
         self._now_ms = 0
-        self._due_ms = 0
+        self._due_ms = self._remind_ms = 0
         self._turn = node
         self._epoch: Epoch = EPOCH_NONE
         self.held: dict[int, dict[int, Checkpoint]] = {}  # by group and number
@@ -128,19 +129,27 @@ class CheckpointServer:
     def due_ms(self) -> int:
         """The next repeat."""
         due = self._due_ms if self._waiting() else NEVER_MS
+        if self.held:
+            due = min(due, max(self._due_ms, self._remind_ms))
         return min(due, self._joining.due_ms())
 
+    def _newest(self) -> list[tuple[int, Checkpoint]]:
+        """The newest state of each group."""
+        return [(group, held[max(held)]) for group, held in self.held.items() if held]
+
     def _waiting(self) -> list[tuple[int, Checkpoint]]:
-        """What is not advertised yet: the newest state of each group."""
-        newest = [(group, held[max(held)]) for group, held in self.held.items() if held]
-        return [(g, c) for g, c in newest if c.number > self._advertised.get(g, 0)]
+        """Of these, what is not advertised yet."""
+        return [(g, c) for g, c in self._newest() if c.number > self._advertised.get(g, 0)]
 
     def _report(self, out: list[Effect]) -> None:
         if self._now_ms < self._due_ms:
             return
         self._due_ms = self._now_ms + self._repeat_ms
+        is_reminder = self._now_ms >= self._remind_ms
+        if is_reminder:  # Who leaves must know who else has what is advertised.
+            self._remind_ms = self._now_ms + REMIND * self._repeat_ms
         servers = servers_with(self._configuration, ROLE_COMMIT)
-        for group, checkpoint in self._waiting():
+        for group, checkpoint in self._newest() if is_reminder else self._waiting():
             number = self._configuration.number
             said = (group, checkpoint, *self._folds[group])
             report = CheckpointReport(number, self._epoch, self.uuid, *said)
@@ -153,7 +162,7 @@ class CheckpointServer:
     def _on_heartbeat(self, sender: NodeId, beat: Heartbeat, out: list[Effect]) -> None:
         if beat.epoch[1] == sender and beat.epoch > self._epoch:
             self._epoch = beat.epoch
-            self._due_ms = self._now_ms
+            self._due_ms = self._remind_ms = self._now_ms
         self._joining.on_claim(sender, beat.configuration, self._now_ms, out)
 
     def _on_moved(self, sender: NodeId, moved: Moved, out: list[Effect]) -> None:

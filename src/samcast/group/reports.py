@@ -31,6 +31,7 @@ class Reports:
         self._marking = 0  # the highest of these indexes
         self.applied = 0
         self._applied_told = 0
+        self._tell_again_ms = 0  # what we said may have been lost, or said to somebody else
         self._epoch: Epoch = EPOCH_NONE
 
     def add(self, key: BatchKey) -> None:
@@ -71,8 +72,10 @@ class Reports:
 
     def _send(self, now_ms: int, out: list[Effect]) -> None:
         sequencer = self._epoch[1]
-        if not sequencer or (not self._due and self.applied == self._applied_told):
+        is_told = self.applied == self._applied_told and now_ms < self._tell_again_ms
+        if not sequencer or (not self._due and is_told):
             return
+        self._tell_again_ms = now_ms + self._settings.retry_max_ms
         runs = [self._reported(key, now_ms) for key in self._due if key in self._server.unnumbered]
         self._due.clear()
         self._applied_told = self.applied

@@ -74,6 +74,11 @@ class Retention:
             )
         self._advertise(report.group, report.checkpoint)
 
+    def newest_of(self, node: NodeId, group: int) -> int:
+        """The newest state of a group that a checkpoint server has told of in this epoch."""
+        found = self._reports.get(group, {}).get(node)
+        return found.number if found is not None else 0
+
     def _is_listed(self, sender: NodeId, uuid: int, role: int) -> bool:
         return lists(self._sequencer.configuration, sender, uuid, role)
 

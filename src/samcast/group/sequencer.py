@@ -79,6 +79,7 @@ class Sequencer:
         }
         self._voters = tuple(self.progress.values())  # learners may come besides
         self._applied: dict[NodeId, int] = {}  # data servers: all held up to this index
+        self._applied_ms: dict[NodeId, int] = {}  # when they said so
         self._snapshot_max = 0  # the highest that anybody ever said to have
         self._heartbeat_due_ms = now
         self._heads_turn = 0
@@ -130,9 +131,9 @@ class Sequencer:
         """Entries that are on their way at any time."""
         return self._settings.entries_per_message_max
 
-    def applied_by(self, node: NodeId) -> int:
-        """A data server has all that is ordered up to this index."""
-        return self._applied.get(node, 0)
+    def applied_by(self, node: NodeId, since_ms: int) -> int:
+        """A data server has all that is ordered up to this index, as it said since then."""
+        return self._applied.get(node, 0) if self._applied_ms.get(node, -1) >= since_ms else 0
 
     def committed_head(self, group: int) -> int:
         """How far a group is, as far as that is certain."""
@@ -154,9 +155,11 @@ class Sequencer:
             return
         if not self.counts_report(sender, report):
             out.append(Warn("report-of-other-disk", f"{sender} with uuid {report.uuid}"))
+            self._applied.pop(sender, None)
             return
         if report.applied <= self.log.length:
             self._applied[sender] = report.applied
+            self._applied_ms[sender] = self.now_ms
         self._numbering.on_reported(sender, report.runs, out)
 
     def on_holdings(self, sender: NodeId, holdings: Holdings, out: list[Effect]) -> None:

@@ -31,8 +31,14 @@ def check_change(now: Configuration, request: ChangeRequest) -> None:
 def check_servers(now: Configuration, request: ChangeRequest) -> None:
     """Who stays stays as it is; who is new has an id that nobody had, and a place."""
     target, last = request.configuration, node_last(now)
-    placed = {place.node for place in request.places}
     before = {server.node: server for server in now.servers}
+    coming = [server.node for server in target.servers if server.node not in before]
+    placed = [place.node for place in request.places]
+    if sorted(placed) != sorted(coming):
+        raise ConfigError(
+            f"servers {coming} are new, and places are given for {placed}; each newcomer needs"
+            " one, and nobody else"
+        )
     for server in target.servers:
         old = before.get(server.node)
         if old is not None and old != server:
@@ -41,16 +47,15 @@ def check_servers(now: Configuration, request: ChangeRequest) -> None:
             )
         if old is None and server.node <= last:
             raise ConfigError(
-                f"the id {server.node} was used before; prepare the node again, it gets"
+                f"the id {server.node} is or was another node's; prepare this one again, it gets"
                 f" {last + 1} or a higher one"
             )
-        if old is None and server.node not in placed:
-            raise ConfigError(f"server {server.node} is new, and nobody says where it is")
     uuids = [server.uuid for server in target.servers]
     if 0 in uuids or len(dict.fromkeys(uuids)) != len(uuids):
         raise ConfigError("two servers have one disk; prepare each node in a folder of its own")
-    if target.node_last < max(last, *(server.node for server in target.servers)):
-        raise ConfigError(f"node_last is {target.node_last}; ids would be used again")
+    highest = max(last, *(server.node for server in target.servers))
+    if target.node_last != highest:
+        raise ConfigError(f"node_last is {target.node_last}; the highest id ever is {highest}")
 
 
 def node_last(configuration: Configuration) -> int:

@@ -3,8 +3,11 @@
 from collections.abc import Iterable
 
 from samcast.errors import ConfigError
-from samcast.limits import SERVERS_MAX
+from samcast.limits import NODE_MAX, SERVERS_MAX
 from samcast.wire.order import ROLE_CHECKPOINT, ROLE_COMMIT, ROLE_DATA, Configuration, Server
+
+ROLES_ALL = ROLE_COMMIT | ROLE_DATA | ROLE_CHECKPOINT
+UUID_MAX = 2**63 - 1
 
 
 def check_quorums(configuration: Configuration) -> None:
@@ -12,10 +15,7 @@ def check_quorums(configuration: Configuration) -> None:
     n = sum(1 for s in configuration.servers if s.roles & ROLE_COMMIT)
     n_data = sum(1 for s in configuration.servers if s.roles & ROLE_DATA)
     k, e, k_data = configuration.k_commit, configuration.e_commit, configuration.k_data
-    if len(configuration.servers) > SERVERS_MAX:
-        raise ConfigError(f"{len(configuration.servers)} servers; there may be {SERVERS_MAX}")
-    if len({s.node for s in configuration.servers}) != len(configuration.servers):
-        raise ConfigError("a node is listed twice; give every server its own id")
+    _check_listed(configuration)
     if not 1 <= k <= n:
         raise ConfigError(f"k_commit is {k} but there are {n} commit servers; choose 1 to {n}")
     if not 1 <= e <= n:
@@ -33,6 +33,23 @@ def check_quorums(configuration: Configuration) -> None:
             f"k_checkpoint is {configuration.k_checkpoint} but there are {n_checkpoint} checkpoint"
             " servers"
         )
+
+
+def _check_listed(configuration: Configuration) -> None:
+    if len(configuration.servers) > SERVERS_MAX:
+        raise ConfigError(f"{len(configuration.servers)} servers; there may be {SERVERS_MAX}")
+    for server in configuration.servers:
+        is_sound_server = (
+            1 <= server.node <= NODE_MAX
+            and 1 <= server.roles <= ROLES_ALL
+            and server.uuid <= UUID_MAX
+        )
+        if not is_sound_server:
+            raise ConfigError(f"{server} can't be: ids are 1 to {NODE_MAX}, roles 1 to {ROLES_ALL}")
+    if configuration.node_last > NODE_MAX:
+        raise ConfigError(f"node_last is {configuration.node_last}; it may be {NODE_MAX}")
+    if len({s.node for s in configuration.servers}) != len(configuration.servers):
+        raise ConfigError("a node is listed twice; give every server its own id")
 
 
 def is_sound(configuration: Configuration) -> bool:

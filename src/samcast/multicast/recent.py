@@ -8,9 +8,9 @@ from collections import OrderedDict
 
 import msgspec
 
+from samcast.limits import NODE_MAX
 from samcast.multicast.parity import parity_of
 from samcast.wire.datagram import Envelope, Lacking
-from samcast.wire.session import NODE_MAX
 
 HELD_BYTES_MAX = 32 * 1024 * 1024
 FRAMES_MAX = 8192

@@ -7,18 +7,20 @@ import dataclasses
 import hashlib
 import ipaddress
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from importlib.util import find_spec
+from operator import or_
 from pathlib import Path
 from typing import Any
 
 from samcast.errors import ConfigError
 from samcast.group.settings import GroupSettings
-from samcast.limits import SERVERS_MAX
+from samcast.limits import NODE_MAX, SERVERS_MAX
 from samcast.machine.ports import Channel
 from samcast.machine.quorum import check_quorums
 from samcast.wire.order import ROLE_CHECKPOINT, ROLE_COMMIT, ROLE_DATA, Configuration, Server
-from samcast.wire.session import NODE_MAX
 
 ROLES = {"commit": ROLE_COMMIT, "data": ROLE_DATA, "checkpoint": ROLE_CHECKPOINT}
 NODE_KEYS = {"id", "name", "host", "port", "listen", "socket", "metrics", "roles", "folder",
@@ -30,6 +32,11 @@ MULTICAST_KEYS = ("datagram_bytes", "parity_percent", "pace_mb_per_s", "multicas
 LAST_GROUP = ipaddress.IPv4Address("239.255.255.255")
 DATAGRAM_BYTES = 1400  # fits every usual network
 SOCKET_PATH_MAX = 100  # what every system takes
+
+
+def bits_of(roles: Iterable[str]) -> int:
+    """Roles as servers are listed in the order."""
+    return reduce(or_, (ROLES[role] for role in roles), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +62,7 @@ class NodePlan:
     @property
     def role_bits(self) -> int:
         """As servers are listed in the order."""
-        return sum(ROLES[role] for role in self.roles)
+        return bits_of(self.roles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,8 +329,13 @@ class _Reader:
 
     def _check_places(self, plan: ClusterPlan) -> None:
         """Two that listen on one machine need two ports."""
+        # A newcomer may be where one was that has left, which its own file doesn't know.
+        for nodes in (plan.nodes, plan.joined):
+            self._check_apart(tuple(n for n in nodes if n.name not in plan.gone))
+
+    def _check_apart(self, nodes: tuple[NodePlan, ...]) -> None:
         seen: dict[tuple[str, int], str] = {}
-        for node in plan.present:
+        for node in nodes:
             ports = {"port": node.listens_on[1]}
             if node.metrics:
                 ports["metrics"] = host_and_port(node.metrics)[1]

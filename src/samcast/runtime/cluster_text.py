@@ -1,26 +1,29 @@
 """The text of a cluster file, from the plan that it says."""
 
 import dataclasses
+import json
+from pathlib import Path
 
 from samcast.group.settings import GroupSettings
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
+from samcast.runtime.folder import write_durably
 
 
 def write_cluster_file(plan: ClusterPlan) -> None:
     """The file that `read_cluster_file` reads the same plan from."""
-    plan.path.write_text(cluster_text(plan))
+    write_durably(plan.path, cluster_text(plan).encode())
 
 
 def cluster_text(plan: ClusterPlan, *, is_shared: bool = False) -> str:
     """All of it, or only what all nodes share: how the cluster began."""
     lines = _head(plan)
     if plan.gone and not is_shared:
-        names = ", ".join(f'"{name}"' for name in plan.gone)
+        names = ", ".join(map(quoted, plan.gone))
         lines.append(f"gone = [{names}]  # of the nodes below; the order has removed them")
     for node in plan.nodes:
-        lines += _node("node", node, is_shared)
+        lines += _node("node", node, None if is_shared else plan.path.parent)
     for node in plan.joined if not is_shared else ():
-        lines += _node("joined", node, is_shared)
+        lines += _node("joined", node, plan.path.parent)
     defaults = GroupSettings()
     changed = {
         field.name: getattr(plan.settings, field.name)
@@ -35,7 +38,7 @@ def cluster_text(plan: ClusterPlan, *, is_shared: bool = False) -> str:
 
 def _head(plan: ClusterPlan) -> list[str]:
     lines = [
-        f'cluster = "{plan.cluster}"',
+        f"cluster = {quoted(plan.cluster)}",
         f"k_commit = {plan.k_commit}  # disks that must hold the order before anything counts",
         f"e_commit = {plan.e_commit}  # commit servers that elect a sequencer",
         f"k_data = {plan.k_data}  # disks that must hold a message before it gets a number",
@@ -44,7 +47,7 @@ def _head(plan: ClusterPlan) -> list[str]:
     if plan.is_insecure:
         lines.append("insecure = true")
     if plan.multicast:
-        lines.append(f'multicast = "{plan.multicast}"')
+        lines.append(f"multicast = {quoted(plan.multicast)}")
         lines.append(f"datagram_bytes = {plan.datagram_bytes}")
         if plan.parity_percent:
             lines.append(f"parity_percent = {plan.parity_percent}")
@@ -55,22 +58,35 @@ def _head(plan: ClusterPlan) -> list[str]:
     return lines
 
 
-def _node(table: str, node: NodePlan, is_shared: bool) -> list[str]:
-    roles = ", ".join(f'"{role}"' for role in node.roles)
-    own = [] if is_shared else [
-        *([f'listen = "{node.listen}"'] if node.listen else []),
-        *([f'socket = "{node.socket.name}"'] if node.socket else []),
-        *([f'metrics = "{node.metrics}"'] if node.metrics else []),
-        f'folder = "{node.folder.name}"',
-    ]  # fmt: skip
+def _node(table: str, node: NodePlan, beside: Path | None) -> list[str]:
+    """`beside`: the folder of the file, for what is only this machine's."""
+    own: list[str] = []
+    if beside is not None:
+        own += [f"listen = {quoted(node.listen)}"] if node.listen else []
+        own += [f"socket = {quoted(_path(node.socket, beside))}"] if node.socket else []
+        own += [f"metrics = {quoted(node.metrics)}"] if node.metrics else []
+        own += [f"folder = {quoted(_path(node.folder, beside))}"]
     return [
         "",
         f"[[{table}]]",
         f"id = {node.id}",
-        f'name = "{node.name}"',
-        f'host = "{node.host}"',
+        f"name = {quoted(node.name)}",
+        f"host = {quoted(node.host)}",
         f"port = {node.port}",
         *own,
-        f"roles = [{roles}]",
+        f"roles = [{', '.join(map(quoted, node.roles))}]",
         f"uuid = {node.uuid}  # of its first disk",
     ]
+
+
+def _path(path: Path, beside: Path) -> str:
+    """As it would be written by hand: from the file on, where it lies below it."""
+    try:
+        return str(path.relative_to(beside))
+    except ValueError:
+        return str(path.absolute())
+
+
+def quoted(text: str) -> str:
+    """A TOML string, whatever is in it."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -10,10 +10,10 @@ import socket
 from collections.abc import Callable
 from typing import Any, cast
 
-from samcast.limits import FRAME_BYTES_MAX, FRAME_BYTES_UNTRUSTED_MAX
+from samcast.limits import FRAME_BYTES_MAX, FRAME_BYTES_UNTRUSTED_MAX, NODE_MAX
 from samcast.wire.errors import WireError
 from samcast.wire.frame import FrameDecoder
-from samcast.wire.session import NODE_MAX, Refused, encode_session
+from samcast.wire.session import Refused, encode_session
 
 SLAB_BYTES = 256 * 1024
 WAITING_BYTES_MAX = 64 * 1024 * 1024  # beyond what the socket takes

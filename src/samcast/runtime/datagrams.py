@@ -73,6 +73,10 @@ class Datagrams:
         """These are the nodes from now on; what comes from anybody else is dropped."""
         self._places = {p.node: (p.host, p.port) for p in peers if p.node != self._node}
 
+    def add(self, peer: Peer) -> None:
+        """One that is to come is heard already."""
+        self._places[peer.node] = (peer.host, peer.port)
+
     # life
 
     def start(self, on_frame: OnFrame, channels: Sequence[Channel]) -> None:

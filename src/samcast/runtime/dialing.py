@@ -107,7 +107,7 @@ class Dialing:
             async with asyncio.timeout(DIAL_S):
                 await loop.create_connection(lambda: knocking, peer.host, peer.port)
                 await lost.wait()
-        except OSError:  # also a time-out: it isn't there, and will dial us when it is
+        except (OSError, ValueError):  # also a time-out, or no address: it will dial us
             pass
         finally:
             if not knocking.id:
@@ -127,7 +127,7 @@ class Dialing:
             if not connection.id:
                 connection.abort()
             await lost.wait()
-        except OSError:  # also a time-out
+        except (OSError, ValueError):  # also a time-out, or what is no address
             pass
         finally:
             if not connection.id:

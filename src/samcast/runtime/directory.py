@@ -5,6 +5,7 @@ and other nodes tell. The latest is kept in the node's folder, so that a node fi
 again after all that its file names are gone.
 """
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -63,7 +64,9 @@ class Directory:
             return False
         self._take(found)
         if self._path is not None:
-            write_durably(self._path, msgspec.json.encode(found))
+            # A hint for the next start: without it others tell us again.
+            with contextlib.suppress(OSError):
+                write_durably(self._path, msgspec.json.encode(found))
         return True
 
     def learn_ordered(self, configuration: Configuration, places: dict[int, Place]) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from samcast.errors import ConfigError
+from samcast.limits import NODE_MAX
 from samcast.machine.ports import Channel, NodeId, Reachable, Unreachable
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.connection import Connection, Traffic
@@ -35,8 +36,8 @@ from samcast.wire.session import (
     CHANNEL_BASE,
     KIND_DATAGRAM,
     KIND_SESSION,
-    NODE_MAX,
     PROTOCOL,
+    REMOVED,
     ROUTE_BYTES,
     Changed,
     Hello,
@@ -59,7 +60,6 @@ from samcast.wire.session import (
 
 CLIENTS_MAX = 10_000
 SAID_TO_MAX = 1000
-REMOVED = "session-removed"
 SAID_MAX = 300  # characters of what a peer says, in our log
 # What a client may say to roles; anything else is not its business.
 CLIENT_TAGS = {
@@ -200,7 +200,10 @@ class Mesh:
         self._directory.note_names(places)
         for place in places:
             if place.node != self._node.id:
-                self._dialing.meet(Peer(place.node, place.name, place.host, place.port))
+                peer = Peer(place.node, place.name, place.host, place.port)
+                self._dialing.meet(peer)
+                if self.datagrams is not None:
+                    self.datagrams.add(peer)
 
     def retire(self) -> None:
         """We are of no more use to clients: they find another node at once."""
@@ -280,6 +283,8 @@ class Mesh:
                 " address",
             )
         if hello.node:
+            if hello.node > NODE_MAX:
+                raise WireError("session-node", f"{hello.node} is no node's id")
             self._on_node_hello(connection, hello)
             return
         if self._is_retired:

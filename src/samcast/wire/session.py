@@ -9,16 +9,16 @@ import struct
 
 import msgspec
 
-from samcast.limits import BATCH_COLUMNS_BYTES_MAX
+from samcast.limits import BATCH_COLUMNS_BYTES_MAX, NODE_MAX
 from samcast.wire.errors import WireError
 from samcast.wire.frame import encode_frame
 from samcast.wire.order import Configuration, Natural, Record
 
 PROTOCOL = 1
+REMOVED = "session-removed"  # the code by which a node that was removed is told so
 KIND_SESSION = 3
 KIND_DATAGRAM = 4  # a question of a client that listens, or a piece for it, with a route before
 ROUTE_BYTES = 16
-NODE_MAX = 2**16 - 1
 CHANNEL_BASE = 2**63  # targets from here on are channels
 SESSION_BYTES_MAX = BATCH_COLUMNS_BYTES_MAX
 
