@@ -96,6 +96,8 @@ def parse(source: str) -> ast.Module:
 
 def layer_of(path: PurePosixPath) -> str | None:
     """The folder below the package, or None for a module that lies in the package itself."""
+    if not path.is_relative_to(PACKAGE):
+        return None  # `pyspark_samcast`, by whose name PySpark finds us
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) > 1 else None
 

@@ -23,6 +23,8 @@ VENV_PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "setup-stamp"  # written last: a .venv without it is half-made
 LOCK = ROOT / "requirements.lock"
 PEERS_LOCK = ROOT / "requirements-peers.lock"
+SPARK_LOCK = ROOT / "requirements-spark.lock"
+SPARK_STAMP = VENV / "spark-stamp"  # the lock that Spark was installed from
 PROJECT = ROOT / "pyproject.toml"
 VENV_PARTS = ("venv", "ensurepip")  # what Debian splits off into a package of its own
 
@@ -97,6 +99,9 @@ def check(arguments: Sequence[str]) -> int:
 
 def test(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
+    chosen = [argument for argument in arguments if not argument.startswith("-")]
+    if not chosen or any("pipeline" in argument for argument in chosen):
+        install_spark()
     os.chdir(ROOT)
     become(VENV_PYTHON, "-m", "pytest", *arguments)
 
@@ -127,6 +132,17 @@ def bench(arguments: Sequence[str]) -> NoReturn:
     # As an installed package is, so that a restart isn't measured with a compiler in it.
     run_quietly([str(VENV_PYTHON), "-m", "compileall", "-q", str(ROOT / "src")])
     become(VENV / "bin" / "samcast", "bench", *arguments)
+
+
+def install_spark() -> None:
+    """Large, so only what needs it has it installed."""
+    wanted = SPARK_LOCK.read_bytes()
+    if SPARK_STAMP.exists() and SPARK_STAMP.read_bytes() == wanted:
+        return
+    say("installing Spark (450 MB)")
+    pip = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+    run_quietly([*pip, "--require-hashes", "-r", str(SPARK_LOCK)])
+    SPARK_STAMP.write_bytes(wanted)
 
 
 def install_peers() -> None:

@@ -1,0 +1,1 @@
+"""Spark through PySpark: groups as sources of batch and streaming queries."""

@@ -1,0 +1,79 @@
+"""Options of the Spark format `samcast`, checked in full when a query is planned.
+
+They come as text, whatever a user wrote; every complaint names the option, what it is and what it
+may be.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from samcast.errors import ConfigError
+
+ROWS_PER_BATCH = 32_768  # of an Arrow record batch: large enough to be fast, small in memory
+ROWS_PER_TRIGGER = 1_000_000
+LEASE_SECONDS = 24 * 3600
+NEWEST = "newest"
+OLDEST = "oldest"
+KNOWN = ("cluster", "group", "start", "end", "rows_per_batch", "rows_per_trigger", "partitions",
+         "lease", "lease_seconds", "path")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read, and how."""
+
+    cluster: str  # "": as `samcast.connect()` finds it
+    group: str
+    start: int | str  # a number, or where
+    end: int | None  # the first number that isn't read any more; None: what there is
+    rows_per_batch: int
+    rows_per_trigger: int
+    partitions: int  # 0: as many as there are cores
+    lease: str  # "": one of its own
+    lease_seconds: int
+
+
+def read_options(said: Mapping[str, str]) -> ReadOptions:
+    """All of them, or one sentence about the first that is wrong."""
+    for key in said:
+        if key.lower() not in KNOWN:
+            known = ", ".join(key for key in KNOWN if key != "path")
+            raise ConfigError(f"option {key!r} is none that samcast knows; there are {known}")
+    lower = {key.lower(): value for key, value in said.items()}
+    group = lower.get("group") or lower.get("path", "")
+    if not group:
+        raise ConfigError('option "group" is missing: which group is to be read?')
+    start, end = _start(lower.get("start", OLDEST)), lower.get("end")
+    last = None if end is None else _number("end", end, 1)
+    if last is not None and isinstance(start, int) and last < start:
+        raise ConfigError(f"option end is {last}, before start, which is {start}")
+    return ReadOptions(
+        cluster=lower.get("cluster", ""),
+        group=group,
+        start=start,
+        end=last,
+        rows_per_batch=_number("rows_per_batch", lower.get("rows_per_batch", ROWS_PER_BATCH), 1),
+        rows_per_trigger=_number(
+            "rows_per_trigger", lower.get("rows_per_trigger", ROWS_PER_TRIGGER), 1
+        ),
+        partitions=_number("partitions", lower.get("partitions", 0), 0),
+        lease=lower.get("lease", ""),
+        lease_seconds=_number("lease_seconds", lower.get("lease_seconds", LEASE_SECONDS), 1),
+    )
+
+
+def _start(said: str) -> int | str:
+    if said in (OLDEST, NEWEST):
+        return said
+    if not said.isdecimal() or int(said) < 1:
+        raise ConfigError(
+            f"option start is {said!r}; it must be a number from 1 on, {OLDEST!r} or {NEWEST!r}"
+        )
+    return int(said)
+
+
+def _number(key: str, said: str | int, least: int) -> int:
+    text = str(said)
+    if not text.isdecimal() or not least <= int(text) < 2**62:
+        raise ConfigError(f"option {key} is {text!r}; it must be a number from {least} on")
+    return int(text)

@@ -1,0 +1,206 @@
+"""The Spark format `samcast`: `spark.read.format("samcast")` and `spark.readStream`.
+
+The offset of a stream is the next number. Partitions are ranges of numbers, each begun at another
+node. What a query has not read yet is kept for it by a lease.
+"""
+
+import secrets
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from samcast.errors import CollectedError
+from samcast.pipeline.options import ReadOptions, read_options
+from samcast.pipeline.reading import (
+    connected,
+    end_number,
+    first_number,
+    open_group,
+    ranges,
+    record_batches,
+    turned,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SCHEMA = "number long, sent timestamp, sender binary, key binary, headers binary, body binary"
+NUMBER = ("number",)
+
+
+class Range(InputPartition):
+    """The messages of one task."""
+
+    def __init__(self, cluster: str, first: int, end: int) -> None:
+        super().__init__((first, end))
+        self.cluster = cluster
+        self.first = first
+        self.end = end
+
+
+class SamcastSource(DataSource):
+    """A group as a table."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "samcast"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._read = read_options(dict(options))
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return Reader(self._read)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return StreamReader(self._read)
+
+
+class Reader(DataSourceReader):
+    """What there is now, or a part of it."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._above = 0  # by filters: no number up to this one
+        self._below = 2**62  # nor from this one on
+        with connected(options.cluster) as client:  # a mistake is told when the query is planned
+            group = open_group(client, options.group)
+            self._first = first_number(group, options)
+            self._end = end_number(group, options, self._first)
+            self._cluster = _all_nodes(client)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Those about the number become the range that is read."""
+        for one in filters:
+            attribute, value = getattr(one, "attribute", None), getattr(one, "value", None)
+            if attribute != NUMBER or type(value) is not int or not self._narrow(one, value):
+                yield one
+
+    def _narrow(self, one: Filter, value: int) -> bool:
+        if type(one) is EqualTo:
+            self._above, self._below = max(self._above, value - 1), min(self._below, value + 1)
+        elif type(one) is GreaterThan or type(one) is GreaterThanOrEqual:
+            self._above = max(self._above, value - (type(one) is GreaterThanOrEqual))
+        elif type(one) is LessThan or type(one) is LessThanOrEqual:
+            self._below = min(self._below, value + (type(one) is LessThanOrEqual))
+        else:
+            return False
+        return True
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One per core, each from another node."""
+        first = max(self._first, self._above + 1)
+        return _partitions(self._cluster, self._options, first, min(self._end, self._below))
+
+    def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
+        """In a worker."""
+        return _rows(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What comes, batch by batch."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        lease = options.lease or f"spark-{secrets.token_hex(8)}"
+        self._options = replace(options, lease=lease)
+        self._until: int | None = None  # of an available-now query
+        with connected(options.cluster) as client:
+            open_group(client, options.group)
+            self._cluster = _all_nodes(client)
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        with connected(self._cluster) as client:
+            return {"number": first_number(open_group(client, self._options.group), self._options)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        return ReadMaxRows(self._options.rows_per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._until = self._head() + 1
+
+    def _head(self) -> int:
+        with connected(self._cluster) as client:
+            return open_group(client, self._options.group).head()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """As far as the limit allows; the numbers before are not needed any more."""
+        first = int(start["number"])
+        with connected(self._cluster) as client:
+            group = open_group(client, self._options.group)
+            end = self._until if self._until is not None else group.head() + 1
+            if self._options.end is not None:
+                end = min(end, self._options.end)
+            oldest = group.oldest()
+            if first < oldest:
+                raise CollectedError(
+                    f"messages {first} to {oldest - 1} of group {group.name!r} are gone: the query"
+                    " came back too late for its lease, or its group lets messages go faster. Go on"
+                    " from a checkpoint or an archive, with a new checkpoint folder and option"
+                    f" start={oldest}"
+                )
+            self._hold(group, first - 1)
+        if isinstance(limit, ReadMaxRows):
+            end = min(end, first + limit.max_rows)
+        elif not isinstance(limit, ReadAllAvailable):
+            end = min(end, first + self._options.rows_per_trigger)
+        return {"number": max(first, end)}
+
+    def _hold(self, group: Any, number: int) -> None:
+        """Have all behind a number stay until we have read it."""
+        options = self._options
+        group.lease(options.lease, number, ttl=float(options.lease_seconds))
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        first, last = int(start["number"]), int(end["number"])
+        return _partitions(self._cluster, self._options, first, last)
+
+    def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
+        """In a worker."""
+        return _rows(self._options, partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Spark has it for good."""
+        with connected(self._cluster) as client:
+            self._hold(open_group(client, self._options.group), int(end["number"]) - 1)
+
+
+def _all_nodes(client: Any) -> str:
+    return ",".join(f"{host}:{port}" for _, host, port in client.nodes)
+
+
+def _partitions(
+    cluster: str, options: ReadOptions, first: int, end: int
+) -> Sequence[InputPartition]:
+    if first >= end:
+        return [Range(cluster, first, first)]  # Spark makes one of its own of an empty list.
+    parts = ranges(first, end, options.partitions)
+    return [Range(turned(cluster, turn), a, b) for turn, (a, b) in enumerate(parts)]
+
+
+def _rows(options: ReadOptions, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
+    if not isinstance(partition, Range):
+        return iter(())
+    rows = options.rows_per_batch
+    return record_batches(partition.cluster, options.group, partition.first, partition.end, rows)
