@@ -29,7 +29,7 @@ def test_names_are_unique_and_rules_are_named() -> None:
 
 def test_every_counter_example_of_what_is_built_has_a_mutant() -> None:
     rules = {mutant.rule for mutant in MUTANTS}
-    wanted = [*range(1, 17), *range(18, 32)]
+    wanted = range(1, 32)
     assert [f"CE-{n}" for n in wanted if f"CE-{n}" not in rules] == []
     assert {"CE-4b", "CE-4c"} <= rules
 

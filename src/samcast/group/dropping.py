@@ -37,7 +37,7 @@ class Dropping:
         """Nothing of it is ever numbered now."""
         if group not in self._unsure:
             for key in self._server.unnumbered.of_group(group):
-                self._drop(key, out)
+                self.drop(key, out)
 
     def drop_expired(self, group: int, out: list[Effect]) -> None:
         """What was born below the floor is numbered no more."""
@@ -47,7 +47,7 @@ class Dropping:
         if rows is None:
             return
         for key in self._server.unnumbered.born_below(group, rows.admission_floor()):
-            self._drop(key, out)
+            self.drop(key, out)
 
     def drop_stages(self, owner: bytes, out: list[Effect]) -> None:
         """Stages that can never be decided."""
@@ -56,13 +56,14 @@ class Dropping:
             if held is None or key[0] in self._unsure:
                 continue
             if self.may_drop_stage(key, held.birth):
-                self._drop(key, out)
+                self.drop(key, out)
 
     def may_drop_stage(self, key: BatchKey, birth: int) -> bool:
         """Whether this stage is one of them."""
         return self._server.follower.core.may_drop_stage(key[1], key[2], key[3], birth)
 
-    def _drop(self, key: BatchKey, out: list[Effect]) -> None:
+    def drop(self, key: BatchKey, out: list[Effect]) -> None:
+        """Give a payload without a number up."""
         self._server.unnumbered.pop(key)
         self._server.reports.forget(key)
         out.append(DropBatch(key))

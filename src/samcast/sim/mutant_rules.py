@@ -235,7 +235,7 @@ def drop_by_timer() -> None:
         for key in self.unnumbered.all():
             held = self.unnumbered.get(key)
             if held.is_durable and self._now_ms - seen.setdefault(key, self._now_ms) > 60:
-                self._drop(key, out)
+                self.dropping.drop(key, out)
         before(self, out)
 
     replace(DataServer, "_on_drained", on_drained)

@@ -351,11 +351,11 @@ def stage_dropped_by_entry() -> None:
             if type(heard) is OpenEntry:
                 for key in self.unnumbered.of_owner(heard.sender):
                     if key[2] < heard.incarnation:
-                        self._drop(key, out)
+                        self.dropping.drop(key, out)
             elif type(heard) is DecisionEntry:
                 for key in self.unnumbered.of_owner(heard.owner):
                     if key[3] < heard.tx:
-                        self._drop(key, out)
+                        self.dropping.drop(key, out)
         before(self, sender_, claim, out)
 
     replace(DataServer, "_on_claim", on_claim)
@@ -368,7 +368,7 @@ def decided_stage_dropped() -> None:
     def on_decided(self: Any, decision: DecisionEntry) -> None:
         for key in self.unnumbered.of_owner(decision.owner):
             if key[3] <= decision.tx:
-                self._drop(key, [])
+                self.dropping.drop(key, [])
                 self.dropped.append(DropBatch(key))
         before(self, decision)
 
