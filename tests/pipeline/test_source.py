@@ -24,9 +24,9 @@ def filled(cluster: LocalCluster, count: int = ROWS, first: int = 0) -> None:
         group.flush(60)
 
 
-def read(spark: "SparkSession", cluster: LocalCluster, **options: Any) -> "DataFrame":
-    reader = spark.read.format("samcast").option("cluster", cluster.address)
-    for key, value in {"group": "orders", **options}.items():
+def read(spark: "SparkSession", where: LocalCluster, **options: Any) -> "DataFrame":
+    reader = spark.read.format("samcast")
+    for key, value in {"group": "orders", "cluster": where.address, **options}.items():
         reader = reader.option(key, value)
     return reader.load()
 
@@ -159,4 +159,4 @@ def test_a_mistake_is_told_when_the_query_is_planned(
 ) -> None:
     filled(cluster, 10)
     with pytest.raises(Exception, match=told):
-        read(spark, cluster, **options).explain()
+        read(spark, cluster, **options)

@@ -49,6 +49,11 @@ class Chance:
         return secrets.randbelow(bound)
 
 
+def wall_ms() -> int:
+    """What the clock of roles, which only goes forward, lacks to be the wall's."""
+    return round((time.time() - time.monotonic()) * 1000)
+
+
 def addresses_of(text: str) -> list[Address]:
     """`host:port,unix:PATH` as a list; a `ConfigError` says what is wrong with it."""
     if not isinstance(text, str):
@@ -284,8 +289,9 @@ class Engine:
         """A sender of a group; a named one goes on where its last life stopped."""
         link = self._link
         sender = Sender(
-            link.node, link.servers, self._sending, Chance(), group, name, channel=self._channel
-        )
+            link.node, link.servers, self._sending, Chance(), group, name, channel=self._channel,
+            clock_ms=wall_ms(),
+        )  # fmt: skip
         outbox = Outbox(sender, self.wake)
         at = link.add(sender, outbox.on_effect)
         outbox.post = lambda event: link.host.post(at, event)
@@ -341,7 +347,9 @@ class Engine:
     async def open_owner(self, name: str, on_effect: Callable[[Any], None]) -> Callable[..., None]:
         """An owner of transactions; what to call with its events."""
         link = self._link
-        owner = Owner(link.node, link.servers, self._sending, Chance(), name, channel=self._channel)
+        owner = Owner(
+            link.node, link.servers, self._sending, Chance(), name, self._channel, wall_ms()
+        )
         at = link.add(owner, on_effect)
         return lambda event: link.host.post(at, event)
 

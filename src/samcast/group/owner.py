@@ -97,8 +97,10 @@ class Owner:
         chance: Chance,
         name: str,
         channel: Channel = Channel.DATA,
+        clock_ms: int = 0,
     ) -> None:
         self.node = node
+        self._clock_ms = clock_ms  # what the host's clock lacks to be the wall's
         self._channel = channel
         self.id = named_sender(name)
         self._configuration = configuration
@@ -212,7 +214,7 @@ class Owner:
                 birth=max(0, self._birth),
                 confirmed_below=self.tx_next,
                 seen=0,
-                sent_ms=self._now_ms,
+                sent_ms=self._now_ms + self._clock_ms,
                 configuration=self._configuration.number,
                 stage=stage,
                 columns=columns,

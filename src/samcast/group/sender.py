@@ -125,9 +125,11 @@ class Sender:
         name: str = "",
         contacts: tuple[NodeId, ...] = (),
         channel: Channel = Channel.DATA,
+        clock_ms: int = 0,
     ) -> None:
         self.node = node
         self.group = group
+        self._clock_ms = clock_ms  # what the host's clock lacks to be the wall's
         self._configuration = configuration
         self._settings = settings
         self._chance = chance
@@ -320,7 +322,7 @@ class Sender:
                 birth=self._head,
                 confirmed_below=self._confirmed_below(),
                 seen=self._head,
-                sent_ms=self._now_ms,
+                sent_ms=self._now_ms + self._clock_ms,
                 configuration=self._configuration.number,
                 stage=0,
                 columns=run.columns,

@@ -69,6 +69,9 @@ class SamcastSource(DataSource):
         self._read = read_options(dict(options))
 
     def schema(self) -> str:
+        """Asked for as soon as a query names us: a mistake is told then, and not by a worker."""
+        with connected(self._read.cluster) as client:
+            first_number(open_group(client, self._read.group), self._read)
         return SCHEMA
 
     def reader(self, schema: Any) -> DataSourceReader:
@@ -85,7 +88,7 @@ class Reader(DataSourceReader):
         self._options = options
         self._above = 0  # by filters: no number up to this one
         self._below = 2**62  # nor from this one on
-        with connected(options.cluster) as client:  # a mistake is told when the query is planned
+        with connected(options.cluster) as client:
             group = open_group(client, options.group)
             self._first = first_number(group, options)
             self._end = end_number(group, options, self._first)
