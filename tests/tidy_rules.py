@@ -43,7 +43,7 @@ LAYERS: dict[str, set[str]] = {
     "client": BELOW_CLIENT,
     "pipeline": BELOW_CLIENT | {"client"},
     "console": BELOW_CLIENT | {"client"},
-    "bench": BELOW_CLIENT | {"client"},
+    "bench": BELOW_CLIENT | {"client", "pipeline"},
     "cli": BELOW_CLIENT | {"bench", "client", "sim"},
     "testing": BELOW_CLIENT | {"client", "sim"},
     "sim": ORDERING,

@@ -1,0 +1,179 @@
+"""Spark reading groups, beside Spark reading Parquet files with the same rows, in one session."""
+
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from samcast.bench.measuring import Measuring, Result
+from samcast.errors import ConfigError
+
+ROWS = 2_000_000
+STREAMED = 5_000_000
+SINGLES = 1_000_000
+SENDERS = 100
+ROUNDS = 3
+FORMAT = "samcast"
+
+
+def spark(m: Measuring) -> Result:
+    """Ratios; each a median of rounds in turn."""
+    session = _session()
+    place = Path(tempfile.mkdtemp(prefix="samcast-spark-", dir=m.cluster.folder))
+    try:
+        return {
+            "batch": _batch(m, session, place),
+            "stream": _stream(m, session, place),
+            "single": _single(m, session),
+        }
+    finally:
+        session.stop()
+        shutil.rmtree(place)
+
+
+def _session() -> Any:
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        raise ConfigError("PySpark is missing: pip install 'samcast[spark]'") from None
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _fill(m: Measuring, count: int) -> str:
+    name = m.name()
+    with m.client() as client:
+        group = client.group(name)
+        for first in range(0, count, 100_000):
+            group.send_many(m.bodies(min(100_000, count - first), first))
+        group.flush(300)
+    return name
+
+
+def _frame(m: Measuring, session: Any, group: str, kind: str = FORMAT) -> Any:
+    reader = session.read.format(kind).option("cluster", m.cluster.address)
+    return reader.option("group", group).load()
+
+
+def _timed(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _consume(make: Callable[[], Any]) -> None:
+    make().write.format("noop").mode("overwrite").save()
+
+
+def _batch(m: Measuring, session: Any, place: Path) -> Result:
+    rows = m.scaled(ROWS)
+    group = _fill(m, rows)
+    files = str(place / "batch")
+    _frame(m, session, group).write.parquet(files)
+    session.dataSource.register(_tuples())
+    frames = {
+        "samcast": lambda: _frame(m, session, group),
+        "parquet": lambda: session.read.parquet(files),
+        "tuples": lambda: _frame(m, session, group, "samcast_tuples"),
+    }
+    times = _rounds({name: partial(_consume, make) for name, make in frames.items()})
+    return {"rows": rows, "rows_per_s": _per_s(rows, times),
+            "of_parquet": round(times["parquet"] / times["samcast"], 2),
+            "times_tuples": round(times["tuples"] / times["samcast"], 1)}  # fmt: skip
+
+
+def _stream(m: Measuring, session: Any, place: Path) -> Result:
+    rows = m.scaled(STREAMED)
+    group = _fill(m, rows)
+    files = str(place / "stream")
+    frame = _frame(m, session, group)
+    frame.write.parquet(files)
+
+    def ours() -> Any:
+        stream = session.readStream.format(FORMAT).option("cluster", m.cluster.address)
+        return stream.option("group", group).load()
+
+    def theirs() -> Any:
+        return session.readStream.schema(frame.schema).parquet(files)
+
+    def run(make: Callable[[], Any]) -> None:
+        checkpoint = tempfile.mkdtemp(dir=place)
+        stream = make().writeStream.format("noop").option("checkpointLocation", checkpoint)
+        stream.trigger(availableNow=True).start().awaitTermination()
+
+    times = _rounds({"samcast": lambda: run(ours), "parquet": lambda: run(theirs)})
+    return {"rows": rows, "rows_per_s": _per_s(rows, times),
+            "of_parquet": round(times["parquet"] / times["samcast"], 2)}  # fmt: skip
+
+
+def _single(m: Measuring, session: Any) -> Result:
+    """Messages that came one by one, of many slow senders."""
+    rows = m.scaled(SINGLES)
+    name, each = m.name(), max(1, rows // SENDERS)
+
+    def send() -> None:
+        with m.client() as client:
+            group = client.group(name)
+            for body in m.bodies(each):
+                group.send(body).number(60)
+
+    threads = [threading.Thread(target=send) for _ in range(SENDERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    batched = _fill(m, each * SENDERS)
+    times = _rounds(
+        {
+            "single": partial(_consume, partial(_frame, m, session, name)),
+            "batched": partial(_consume, partial(_frame, m, session, batched)),
+        }
+    )
+    return {"rows": each * SENDERS, "rows_per_s": _per_s(each * SENDERS, times),
+            "of_batched": round(times["batched"] / times["single"], 2)}  # fmt: skip
+
+
+def _rounds(works: dict[str, Callable[[], None]]) -> dict[str, float]:
+    """Seconds of each: one round to get warm, then medians of rounds in turn."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(ROUNDS + 1):
+        for name, work in works.items():
+            took = _timed(work)
+            if turn:
+                found[name].append(took)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def _per_s(rows: int, times: dict[str, float]) -> dict[str, int]:
+    return {name: round(rows / took) for name, took in times.items()}
+
+
+def _tuples() -> Any:
+    """The same source, row by row: what the usual Python source does."""
+    from samcast.pipeline.source import Reader, SamcastSource
+
+    class TupleReader(Reader):
+        def read(self, partition: Any) -> Iterator[Any]:
+            for batch in super().read(partition):
+                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+    class TupleSource(SamcastSource):
+        @classmethod
+        def name(cls) -> str:
+            return "samcast_tuples"
+
+        def reader(self, schema: Any) -> Any:
+            return TupleReader(self._read)
+
+    return TupleSource
