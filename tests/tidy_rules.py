@@ -44,7 +44,7 @@ LAYERS: dict[str, set[str]] = {
     "pipeline": BELOW_CLIENT | {"client"},
     "console": BELOW_CLIENT | {"client"},
     "bench": BELOW_CLIENT | {"client", "pipeline"},
-    "cli": BELOW_CLIENT | {"bench", "client", "sim"},
+    "cli": BELOW_CLIENT | {"bench", "client", "pipeline", "sim"},
     "testing": BELOW_CLIENT | {"client", "sim"},
     "sim": ORDERING,
 }

@@ -6,7 +6,19 @@ from typing import Annotated
 import typer
 
 from samcast import __version__
-from samcast.cli import backup, bench, cluster, doctor, group, messages, node, sim, table, trace
+from samcast.cli import (
+    backup,
+    bench,
+    cluster,
+    doctor,
+    group,
+    messages,
+    node,
+    pipeline,
+    sim,
+    table,
+    trace,
+)
 from samcast.errors import SamcastError
 
 EXIT_FAILED = 1
@@ -31,6 +43,7 @@ app.command("format")(node.make_disk)
 app.command("backup")(backup.make)
 app.command("restore")(backup.restore)
 app.command("rescue")(backup.rescue)
+app.add_typer(pipeline.app, name="pipeline")
 app.command("bench")(bench.run)
 app.command("sim", context_settings=sim.CONTEXT, add_help_option=False)(sim.run)
 

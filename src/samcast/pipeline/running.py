@@ -1,0 +1,98 @@
+"""Running a pipeline: a plain PySpark file, in this process, with a session that is ready for it.
+
+What its streaming queries do is shown while it runs, from Spark's own progress.
+"""
+
+import os
+import runpy
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from samcast.errors import ConfigError
+from samcast.pipeline.java import ensure_java
+
+LOOK_S = 0.5
+SPARK_LEAST = (4, 2)
+CONFIG = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+Show = Callable[[str, dict[str, Any]], None]  # name of a query, and its progress
+
+
+def check_spark() -> str:
+    """The version of PySpark; an error that says what to do if there is none that will do."""
+    try:
+        import pyspark
+    except ModuleNotFoundError:
+        raise ConfigError("PySpark is missing: pip install 'samcast[spark]'") from None
+    version = str(pyspark.__version__)
+    if tuple(int(part) for part in version.split(".")[:2]) < SPARK_LEAST:
+        raise ConfigError(f"PySpark {version} is too old: pip install 'samcast[spark]'")
+    return version
+
+
+def prepare(master: str, cluster: str) -> None:
+    """Have `SparkSession.builder.getOrCreate()` do the right thing."""
+    check_spark()
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if cluster:
+        os.environ["SAMCAST_CLUSTER"] = cluster
+    settings = [f"--master {master}"]
+    settings += [f"--conf {key}={value}" for key, value in CONFIG.items()]
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*settings, "pyspark-shell"])
+
+
+def run_file(path: Path, arguments: list[str], master: str, cluster: str, show: Show) -> None:
+    """Run a file as `python FILE ARGUMENTS` would; its streaming queries are waited for."""
+    if not path.exists():
+        raise ConfigError(f"{path}: no such file")
+    prepare(master, cluster)
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.parent.resolve()))
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(over, show), daemon=True)
+    watcher.start()
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+        _await_queries(show)
+    finally:
+        over.set()
+        watcher.join(2 * LOOK_S)
+
+
+def _session() -> Any:
+    from pyspark.sql import SparkSession
+
+    return SparkSession._instantiatedSession
+
+
+def _await_queries(show: Show) -> None:
+    session = _session()
+    if session is not None:
+        for query in session.streams.active:
+            query.awaitTermination()
+            _show_one(query, show)
+
+
+def _watch(over: threading.Event, show: Show) -> None:
+    while not over.wait(LOOK_S):
+        session = _session()
+        if session is None:
+            continue
+        for query in session.streams.active:
+            _show_one(query, show)
+
+
+def _show_one(query: Any, show: Show) -> None:
+    progress = query.lastProgress
+    if progress is not None:
+        show(query.name or str(query.id)[:8], dict(progress))
