@@ -12,7 +12,7 @@ from samcast.group.storage import (
     StoreMarks,
 )
 from samcast.machine.ports import Received, Send, Store, Stored, Ticked
-from samcast.wire.batch import encode_batch
+from samcast.wire.batch import Batch, encode_batch
 from samcast.wire.change import Join
 from samcast.wire.group import AnswerKind, PayloadRequest, Repair
 from samcast.wire.order import CELL, AbortEntry, AnyEntry, DecisionEntry, Part
@@ -124,6 +124,24 @@ def test_a_committed_run_that_is_lacking_is_asked_for_by_number_from_one_peer_af
     effects = settle(server, [Received(2, Repair(((1, encode_batch(batch(1, 2))),)))])
     assert [store.key for store in only(StoreBatch, effects)] == [key_of(batch(1, 2))]
     assert server.applied == 3
+
+
+@pytest.mark.req("GRP-23", "GRP-27")
+def test_whoever_lacks_much_asks_again_as_soon_as_it_has_an_answer() -> None:
+    server = serving()
+    lacking = [batch(1, 2), batch(3, 2), batch(5, 2)]
+    settle(server, [commit(server, *(run_entry(of, of.counter_first) for of in lacking))])
+    server.step([Ticked(1000)])
+
+    def asked_after(of: Batch) -> list[object]:
+        repair = Repair(((of.counter_first, encode_batch(of)),))
+        effects = settle(server, [Received(2, repair)])
+        return [m for m in sent(effects) if isinstance(m, PayloadRequest)]
+
+    assert len(asked_after(lacking[0])) == 1  # and no time has passed
+    assert asked_after(lacking[0]) == []  # it has brought nothing
+    assert len(asked_after(lacking[1])) == 1
+    assert asked_after(lacking[2]) == []  # all is there
 
 
 @pytest.mark.req("GRP-27")

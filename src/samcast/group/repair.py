@@ -21,6 +21,8 @@ from samcast.wire.retention import Collected
 if TYPE_CHECKING:
     from samcast.group.data_server import DataServer
 
+MORE_BYTES = 1024 * 1024  # an answer so large has probably been cut, and goes on
+
 
 class Repairs:
     """The repairs of one data server."""
@@ -120,6 +122,7 @@ class Repairs:
         server = self._server
         if server.is_full:
             return
+        before = self.brought
         for number_first, payload in repair.batches:
             try:
                 batch = decode_batch(payload)
@@ -135,3 +138,5 @@ class Repairs:
             elif server.numbered.wants(key, number_first, batch.count, batch.digest):
                 self.brought += 1
                 server.store_numbered(key, batch, number_first, out)
+        if self.brought > before and sum(len(p) for _, p in repair.batches) < MORE_BYTES:
+            self.due_ms = 0  # That was all of an answer: ask for more, as fast as it comes.
