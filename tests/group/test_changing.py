@@ -116,6 +116,24 @@ def test_a_change_that_nobody_repeats_is_forgotten() -> None:
     assert 4 not in leader.sequencer.progress
 
 
+def test_a_change_that_is_ordered_is_finished_whoever_asks_for_it() -> None:
+    cell = led_cell(with_data=False)
+    leader, leaving = cell.leader, leaver(cell)
+    sequencer = leader.sequencer
+    assert sequencer is not None
+    staying = next(node for node in (1, 2, 3) if node not in (leaving, leader.node))
+    cell.down[staying] = None  # so that the newcomer is needed
+    request = structs.replace(replaced(leaving), is_lost=True)
+    sequencer.changing.on_request(request)
+    sequencer.changing._order(request)
+    cell.run(WAIT_MS // 2)  # Nobody repeats it.
+    assert leader.sequencer is sequencer
+    come(cell)
+    cell.data.clear()
+    cell.run(WAIT_MS)
+    assert leader.configuration == request.configuration
+
+
 def test_the_first_of_two_changes_is_heard_to_its_end() -> None:
     cell = led_cell()
     first, second = replaced(leaver(cell)), replaced(cell.leader.node)

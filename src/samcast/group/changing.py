@@ -99,13 +99,12 @@ class Changing:
     def on_drained(self) -> None:
         """End of a turn: is it time?"""
         wanted, sequencer = self._wanted, self._sequencer
-        if wanted is None:
+        if wanted is None or self.stop_at:  # What is ordered must be finished, whoever asks for it.
             return
         if sequencer.now_ms >= self._until_ms:
             self._forget()
             return
-        is_ready = sequencer.is_certain and not self.stop_at and self._are_near(wanted)
-        if not is_ready:
+        if not sequencer.is_certain or not self._are_near(wanted):
             self.is_draining = False
         elif self._has_copies(wanted):
             self._order(wanted)
@@ -170,7 +169,7 @@ class Changing:
         listed = [s for s in before if lists(target, s.node, s.uuid, ROLE_CHECKPOINT)]
         if len(listed) == len(before):
             return True
-        wanted = max(1, target.k_checkpoint)
+        wanted = max(1, min(target.k_checkpoint, len(listed)))
         for group, retained in sequencer.tail.retained.items():
             if not retained.checkpoints:
                 continue
