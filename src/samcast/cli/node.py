@@ -15,6 +15,7 @@ from samcast.errors import ConfigError, DiskError
 if TYPE_CHECKING:
     from samcast.client.administration import Administration, Newcomer
     from samcast.runtime.local_cluster import LocalCluster
+    from samcast.wire.order import Configuration, Place
 
 CONFIG = Annotated[Path, typer.Option(help="The cluster file, the same for all nodes.")]
 NAME = Annotated[str, typer.Option(help="Which of its nodes this is.")]
@@ -76,13 +77,16 @@ def run_or_change(
 @app.command("list")
 def show(cluster: CLUSTER = None, folder: DIR = LOCAL) -> None:
     """Who serves now, and how many of them must agree."""
-    from samcast.client.blocking import connect
+    with _administration(cluster, folder) as admin:
+        _tell(admin.configuration, admin.places)
+
+
+def _tell(now: "Configuration", found: "dict[int, Place]") -> None:
+    """A configuration, in lines."""
     from samcast.runtime.cluster_file import ROLES
 
-    with connect(address_of(cluster, folder)) as client:
-        now = client.engine.configuration
-        places = {name: f"{host}:{port}" for name, host, port in client.nodes}
-        names = client.engine.node_names
+    names = {node: place.name for node, place in found.items()}
+    places = {place.name: f"{place.host}:{place.port}" for place in found.values()}
     for server in now.servers:
         name = names.get(server.node, f"node {server.node}")
         roles = " ".join(role for role, bit in ROLES.items() if server.roles & bit)
@@ -145,9 +149,10 @@ def add(
     quorums = Quorums(k_commit, e_commit, k_data, k_checkpoint)
     with _administration(cluster, folder) as admin:
         newcomer = _newcomer(admin, waiting, cluster, folder)
-        admin.add(newcomer, quorums, timeout)
+        before = admin.places
+        now = admin.add(newcomer, quorums, timeout)
     typer.echo(f"{newcomer.place.name} is of the cluster")
-    show(cluster, folder)
+    _tell(now, {**before, newcomer.place.node: newcomer.place})
 
 
 @app.command("remove")
@@ -167,9 +172,10 @@ def remove(
 
     quorums = Quorums(k_commit, e_commit, k_data, k_checkpoint)
     with _administration(cluster, folder) as admin:
-        admin.remove(name, quorums, timeout, lost)
+        before = admin.places
+        now = admin.remove(name, quorums, timeout, lost)
     _retire(name, cluster, folder)
-    show(cluster, folder)
+    _tell(now, before)
 
 
 @app.command("replace")
@@ -186,10 +192,11 @@ def replace(
     with _administration(cluster, folder) as admin:
         admin.node_of(name)
         newcomer = _newcomer(admin, waiting, cluster, folder)
-        admin.replace(name, newcomer, timeout, lost)
+        before = admin.places
+        now = admin.replace(name, newcomer, timeout, lost)
     typer.echo(f"{newcomer.place.name} is in the place of {name}")
     _retire(name, cluster, folder)
-    show(cluster, folder)
+    _tell(now, {**before, newcomer.place.node: newcomer.place})
 
 
 @app.command("quorums")
@@ -209,8 +216,9 @@ def quorums(
     if wanted == Quorums():
         raise ConfigError("say which number is to change (--help shows them)")
     with _administration(cluster, folder) as admin:
-        admin.set_quorums(wanted, timeout)
-    show(cluster, folder)
+        before = admin.places
+        now = admin.set_quorums(wanted, timeout)
+    _tell(now, before)
 
 
 @contextmanager

@@ -82,6 +82,14 @@ class Administration:
         """As our node knows it."""
         return self._client.engine.configuration
 
+    @property
+    def places(self) -> dict[int, Place]:
+        """Where the nodes are."""
+        ids = {name: node for node, name in self._client.engine.node_names.items()}
+        return {
+            ids[name]: Place(ids[name], name, host, port) for name, host, port in self._client.nodes
+        }
+
     def add(self, newcomer: Newcomer, quorums: Quorums, timeout_s: float) -> Configuration:
         """One more node."""
         servers = (*self.configuration.servers, newcomer.server)
