@@ -289,3 +289,10 @@ def test_another_machine_s_node_is_prepared_from_what_the_cluster_tells(
             assert "late" in names_of(cluster)
         finally:
             process.kill()
+
+
+def test_a_change_is_told_though_it_removes_the_node_that_was_asked(cluster: LocalCluster) -> None:
+    node = cluster.plan().node("n2")
+    done = samcast_("node", "remove", "n2", "--cluster", f"{node.host}:{node.port}")
+    assert done.returncode == 0, done.stderr
+    assert "configuration 2: k_commit 2" in done.stdout
