@@ -24,6 +24,7 @@ from samcast.wire.retention import CheckpointReport
 from tests.group.build import (
     CLIENT,
     CONFIGURATION,
+    SETTINGS,
     Cell,
     OrderDisk,
     batch,
@@ -274,6 +275,24 @@ def test_numbering_is_not_held_for_a_newcomer_that_has_died() -> None:
     cell.send(batch(1))
     cell.run(500)
     assert cell.leader.core.head(1) == 1
+
+
+@pytest.mark.req("GRP-23")
+def test_senders_wait_for_a_keeper_that_has_died_no_longer_than_for_a_sequencer() -> None:
+    cell, request = draining_cell()
+    sequencer = cell.leader.sequencer
+    assert sequencer is not None
+    held_back = [0]  # in ms, each time
+    for nonce in range(1, 400):
+        cell.propose(request, nonce)
+        cell.run(10)
+        if sequencer.changing.is_draining:
+            held_back[-1] += 10
+        elif held_back[-1]:
+            held_back.append(0)
+    assert held_back[0] > 0
+    assert max(held_back) <= SETTINGS.suspect_ms + 20
+    assert len(held_back) <= 3  # not again and again
 
 
 def test_what_a_data_server_said_of_a_disk_that_it_had_does_not_count() -> None:

@@ -29,13 +29,16 @@ if TYPE_CHECKING:
 class Changing:
     """At most one change at a time, in one epoch."""
 
-    def __init__(self, sequencer: "Sequencer", patience_ms: int) -> None:
+    def __init__(self, sequencer: "Sequencer", suspect_ms: int) -> None:
         self._sequencer = sequencer
-        self._patience_ms = patience_ms
+        self._suspect_ms = suspect_ms
+        self._patience_ms = 4 * suspect_ms
         self._wanted: ChangeRequest | None = None
         self._since_ms = 0
         self._until_ms = 0  # unless it is repeated, it is forgotten then
+        self._drained = 0  # held by enough, when that last grew
         self._drain_until_ms = 0
+        self._drain_end_ms = 0
         self._drain_from_ms = 0
         self.is_draining = False  # nothing is numbered until all of it has its copies
         self.waits_for = ""  # for people
@@ -142,7 +145,9 @@ class Changing:
             return False
         if not needs_copies(now, target):
             return True
-        since = self._since_ms  # What a server said before may be true of a disk that it had.
+        # What a server said before we began may be true of a disk that it had; and one that has
+        # said nothing for long is not worth waiting for.
+        since = max(self._since_ms, sequencer.now_ms - self._patience_ms)
         applied = [sequencer.applied_by(s.node, since) for s in staying_keepers(now, target)]
         held = kth_largest(applied, target.k_data)
         if sequencer.now_ms < self._drain_from_ms:
@@ -152,14 +157,25 @@ class Changing:
             " servers that stay"
         )
         if held < sequencer.log.length - 4 * sequencer.few:
+            self.is_draining = False
             return False
+        self._drain(held)
+        return held >= sequencer.log.length
+
+    def _drain(self, held: int) -> None:
+        """Have numbering wait while copies are made; if one who must hold them stands still,
+        senders wait for it no longer than for a sequencer that has died."""
+        now_ms = self._sequencer.now_ms
         if not self.is_draining:
             self.is_draining = True
-            self._drain_until_ms = sequencer.now_ms + self._patience_ms
-        elif sequencer.now_ms >= self._drain_until_ms:
+            self._drain_end_ms = now_ms + self._patience_ms
+            self._drained = -1
+        if held > self._drained:
+            self._drained = held
+            self._drain_until_ms = min(now_ms + self._suspect_ms, self._drain_end_ms)
+        elif now_ms >= self._drain_until_ms:
             self.is_draining = False
-            self._drain_from_ms = sequencer.now_ms + 4 * self._patience_ms
-        return held >= sequencer.log.length
+            self._drain_from_ms = now_ms + self._patience_ms
 
     def _has_states(self, target: Configuration) -> bool:
         """The newest advertised state of each group is on enough of the checkpoint servers that

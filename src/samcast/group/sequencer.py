@@ -85,7 +85,7 @@ class Sequencer:
         self._heads_turn = 0
         self._numbering = Numbering(self)
         self.retention = Retention(self, self._settings.collect_interval_ms)
-        self.changing = Changing(self, 4 * self._settings.suspect_ms)
+        self.changing = Changing(self, self._settings.suspect_ms)
         if not self.is_stopped:
             self.append(EpochEntry(epoch))
         self.epoch_index = log.length

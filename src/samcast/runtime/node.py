@@ -117,13 +117,13 @@ class Node:
         self._open_disks()
         self._start_roles()
         settle()
+        page = self._metrics_page()
+        if page is not None:
+            await page.start()  # first: who finds the node listening finds its numbers too
         await self._mesh.start()
         assert self._data is not None
         host, port = self._node.listens_on
         self._say("listening", f"{self._node.name} listens on {host}:{port}", port=port)
-        page = self._metrics_page()
-        if page is not None:
-            await page.start()
         scrub = self._telling.scrub = Scrub(self._data, self._on_rotted)
         tidying = Tidying(self._data, self._on_disk_failed)
         watching = [create_task(work) for work in (self._watch(), scrub.run(), tidying.run())]
