@@ -156,7 +156,7 @@ class Changing:
             f"copies: all up to entry {held} of {sequencer.log.length} is on {target.k_data} data"
             " servers that stay"
         )
-        if held < sequencer.log.length - 4 * sequencer.few:
+        if not held or held < sequencer.log.length - 4 * sequencer.few:
             self.is_draining = False
             return False
         self._drain(held)
