@@ -93,6 +93,18 @@ def test_open_with_after_takes_effect_only_right_behind_that_incarnation() -> No
     assert core.apply(open_entry(5, after=2))
 
 
+@pytest.mark.req("GRP-26", "PIP-03")
+def test_who_was_fenced_can_not_open_again() -> None:
+    core = folded(open_entry(1, nonce=7), open_entry(2, nonce=8))
+    assert not core.apply(open_entry(3, nonce=7))
+    assert core.outcome(5, request_of(open_entry(3, nonce=7))) == Outcome(5, OutcomeKind.FENCED, 2)
+    again = Core.decode(core.encode(), SETTINGS)
+    assert not again.apply(open_entry(3, nonce=7))
+    assert again.apply(open_entry(3, nonce=8))  # Its own name, after an ABORT for example.
+    assert again.apply(open_entry(4, nonce=9))
+    assert not again.apply(open_entry(5, nonce=8))
+
+
 @pytest.mark.req("GRP-26")
 def test_open_with_after_needs_a_row() -> None:
     core = folded()
@@ -235,10 +247,19 @@ def test_a_transaction_is_decided_once() -> None:
     assert core.apply(decision(2, number_first=6))
 
 
+@pytest.mark.req("PIP-03")
+def test_an_owner_may_pass_over_transactions_and_not_come_back_to_them() -> None:
+    core = folded(OPEN_OWNER, decision(3))
+    row = core.groups[CELL].row(OWNER)
+    assert row is not None
+    assert row.next == 4
+    assert not core.apply(decision(2, number_first=6))
+    assert core.apply(decision(4, number_first=6))
+
+
 @pytest.mark.parametrize(
     "refused",
     [
-        decision(2),  # not the next transaction
         decision(incarnation=2),
         decision(number_first=2),
         DecisionEntry(NAMED, 1, 1, (Part(GROUP, 1, stages(1)),)),  # an owner that never opened

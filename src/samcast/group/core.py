@@ -173,7 +173,8 @@ class Core:
         if row is None:
             is_fresh = request.sender not in rows.tombstones and request.birth >= rows.memory_floor
             return is_fresh and request.after == 0 and len(rows.named) < self._settings.named_max
-        return request.incarnation > row.incarnation and request.after in (0, row.incarnation)
+        is_above = request.incarnation > row.incarnation and request.after in (0, row.incarnation)
+        return is_above and request.nonce not in row.past
 
     def _fold_open(self, entry: OpenEntry) -> bool:
         if not self.can_open(entry):
@@ -182,17 +183,16 @@ class Core:
         row = rows.named.get(entry.sender)
         if row is None:
             row = rows.named[entry.sender] = Row(entry.incarnation)
-        row.incarnation = entry.incarnation
-        row.is_ended = False
-        row.nonce = entry.nonce
+        row.open(entry.incarnation, entry.nonce)
         return True
 
     def can_decide(self, request: DecisionEntry | DecisionRequest) -> bool:
-        """A decision is next for its owner and names groups that are there."""
+        """A decision is of its owner's incarnation and later than the last one. Its owner may pass
+        over some: an empty batch of a stream needs no decision."""
         row = self.groups[CELL].named.get(request.owner)
         if row is None or row.is_ended:
             return False
-        return row.incarnation == request.incarnation and row.next == request.tx
+        return row.incarnation == request.incarnation and row.next <= request.tx
 
     def is_sound_decision(self, parts: tuple[tuple[int, tuple[StageRef, ...]], ...]) -> bool:
         """Each group once, each stage once, no stage without messages, and not too many."""

@@ -78,6 +78,7 @@ from samcast.wire.order import (
 )
 from samcast.wire.retention import Collected
 from samcast.wire.session import node_of
+from samcast.wire.stages import StagesRequest
 
 Handler = Callable[[NodeId, Any, list[Effect]], None]
 
@@ -121,6 +122,7 @@ class DataServer:
             SnapshotReply: self._on_snapshot_reply,
             FetchPlease: self.repairs.on_fetch_please,
             PayloadRequest: self.repairs.on_payload_request,
+            StagesRequest: self.repairs.on_stages_request,
             Repair: self.repairs.on_repair,
             HeadRequest: self._on_head_request,
             Follow: self.streams.on_follow,

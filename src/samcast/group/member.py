@@ -33,7 +33,6 @@ from samcast.wire.group import (
     Repair,
     RunKey,
     Span,
-    StageKey,
 )
 from samcast.wire.order import (
     EPOCH_NONE,
@@ -47,6 +46,7 @@ from samcast.wire.order import (
     RunEntry,
 )
 from samcast.wire.retention import Collected
+from samcast.wire.stages import StageKey
 
 UNITS_PER_ASK_MAX = 1000  # gone through for missing payloads; what comes first matters most
 

@@ -25,7 +25,6 @@ from samcast.wire.group import (
     Reported,
     RunKey,
     SenderRemovalRequest,
-    StageKey,
 )
 from samcast.wire.order import (
     AbortEntry,
@@ -42,6 +41,7 @@ from samcast.wire.order import (
     SenderRemovedEntry,
 )
 from samcast.wire.retention import BeginRequest, KeepRequest, LeaseRequest
+from samcast.wire.stages import StageKey
 
 if TYPE_CHECKING:
     from samcast.group.sequencer import Sequencer

@@ -14,13 +14,15 @@ from samcast.machine.ports import Effect, NodeId, Send, Warn
 from samcast.machine.quorum import servers_with
 from samcast.wire.batch import decode_batch
 from samcast.wire.errors import WireError
-from samcast.wire.group import FetchPlease, PayloadRequest, Repair, RunKey, StageKey
+from samcast.wire.group import FetchPlease, PayloadRequest, Repair, RunKey
 from samcast.wire.order import ROLE_DATA
 from samcast.wire.retention import Collected
+from samcast.wire.stages import StageKey, Stages, StagesRequest
 
 if TYPE_CHECKING:
     from samcast.group.data_server import DataServer
 
+BIRTH_UNKNOWN = 2**62  # so nothing is over just because it is old
 MORE_BYTES = 1024 * 1024  # an answer so large has probably been cut, and goes on
 
 
@@ -66,6 +68,23 @@ class Repairs:
         for group, first in firsts.items():
             if first <= core.collected(group):
                 out.append(Send(sender, Collected(group, core.collected(group))))
+
+    def on_stages_request(self, sender: NodeId, request: StagesRequest, out: list[Effect]) -> None:
+        """Say which stages are on our disk, and which are in vain."""
+        server = self._server
+        lists: tuple[list[StageKey], ...] = ([], [], [], [])
+        durable, writing, over, unknown = lists
+        for key in request.stages[: self._settings.entries_per_message_max]:
+            held = server.unnumbered.get(key)
+            if key in server.numbered or (held is not None and held.is_durable):
+                durable.append(key)
+            elif held is not None:
+                writing.append(key)
+            elif server.dropping.may_drop_stage(key, BIRTH_UNKNOWN):
+                over.append(key)
+            else:
+                unknown.append(key)
+        out.append(Send(sender, Stages(server.uuid, *map(tuple, lists))))
 
     def _find(self, key: BatchKey, found: dict[BatchKey, int]) -> None:
         server = self._server

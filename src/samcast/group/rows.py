@@ -18,6 +18,8 @@ from samcast.limits import BATCH_MESSAGES_MAX
 from samcast.wire.group import Answer, AnswerKind, Asked, Span
 from samcast.wire.order import RunEntry, is_named
 
+PAST_MAX = 16  # who had a name before is remembered so long
+
 RowState = tuple[
     int,
     int,
@@ -26,6 +28,7 @@ RowState = tuple[
     int,
     list[tuple[int, int, int, bytes]],
     list[tuple[int, tuple[Span, ...]]],
+    tuple[int, ...],
 ]
 GroupState = tuple[
     str,
@@ -51,7 +54,17 @@ class Admission(Enum):
 class Row:
     """What is remembered of one sender."""
 
-    __slots__ = ("decided", "incarnation", "is_ended", "last", "lowest", "next", "nonce", "runs")
+    __slots__ = (
+        "decided",
+        "incarnation",
+        "is_ended",
+        "last",
+        "lowest",
+        "next",
+        "nonce",
+        "past",
+        "runs",
+    )
 
     def __init__(self, incarnation: int) -> None:
         self.incarnation = incarnation
@@ -59,6 +72,7 @@ class Row:
         self.last = 0
         self.is_ended = False  # by ABORT: this incarnation numbers nothing more
         self.nonce = 0  # of the OPEN in force
+        self.past: tuple[int, ...] = ()  # of those before it, which can't come back
         self.runs: dict[int, tuple[int, int, bytes]] = {}  # counter -> count, number, digest
         self.lowest = 1  # counter of these; a dict is slow to say which of its keys is the first
         self.decided: dict[int, tuple[Span, ...]] = {}  # tx -> its numbers
@@ -67,7 +81,8 @@ class Row:
         """For the core snapshot."""
         runs = [(c, *run) for c, run in self.runs.items()]
         decided = list(self.decided.items())
-        return (self.incarnation, self.next, self.last, self.is_ended, self.nonce, runs, decided)
+        opened = (self.incarnation, self.next, self.last, self.is_ended, self.nonce)
+        return (*opened, runs, decided, self.past)
 
     @classmethod
     def of_state(cls, state: RowState) -> "Row":
@@ -76,13 +91,20 @@ class Row:
         row.runs = {c: (count, number, digest) for c, count, number, digest in state[5]}
         row.lowest = next(iter(row.runs), row.next)
         row.decided = dict(state[6])
+        row.past = state[7]
         return row
+
+    def open(self, incarnation: int, nonce: int) -> None:
+        """Somebody takes the name over; who had it before is fenced for good."""
+        if self.nonce and self.nonce != nonce:
+            self.past = (*self.past, self.nonce)[-PAST_MAX:]
+        self.incarnation, self.nonce, self.is_ended = incarnation, nonce, False
 
     def copy(self) -> "Row":
         """An independent row, equal to this one."""
         row = Row(self.incarnation)
         row.next, row.last, row.lowest = self.next, self.last, self.lowest
-        row.is_ended, row.nonce = self.is_ended, self.nonce
+        row.is_ended, row.nonce, row.past = self.is_ended, self.nonce, self.past
         row.runs, row.decided = self.runs.copy(), self.decided.copy()
         return row
 

@@ -7,7 +7,7 @@ import msgspec
 from samcast.group.order_log import OrderLog
 from samcast.machine.ports import Effect, Event, Store
 from samcast.wire.batch import Batch
-from samcast.wire.group import RunKey, StageKey
+from samcast.wire.group import RunKey
 from samcast.wire.order import EPOCH_NONE, HASH_NONE, Epoch
 from samcast.wire.records import (
     AnyRecord,
@@ -19,6 +19,7 @@ from samcast.wire.records import (
     UnknownRecord,
     VoteRecord,
 )
+from samcast.wire.stages import StageKey
 
 BatchKey = tuple[int, bytes, int, int, int]  # group, sender, incarnation, counter, stage
 SenderKey = tuple[int, bytes, int]  # its first three: whose runs have rising counters

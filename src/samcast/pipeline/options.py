@@ -14,8 +14,11 @@ ROWS_PER_TRIGGER = 1_000_000
 LEASE_SECONDS = 24 * 3600
 NEWEST = "newest"
 OLDEST = "oldest"
-KNOWN = ("cluster", "group", "start", "end", "rows_per_batch", "rows_per_trigger", "partitions",
-         "lease", "lease_seconds", "path")  # fmt: skip
+FOR_READING = ("cluster", "group", "start", "end", "rows_per_batch", "rows_per_trigger",
+               "partitions", "lease", "lease_seconds")  # fmt: skip
+FOR_WRITING = ("cluster", "group", "table", "name", "create", "timeout")
+SPARKS_OWN = ("path", "checkpointlocation")
+TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,21 @@ class ReadOptions:
     lease_seconds: int
 
 
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where to write, and under which name."""
+
+    cluster: str
+    group: str  # one of these two
+    table: str
+    name: str  # "": the query's id
+    create: bool
+    timeout: int
+
+
 def read_options(said: Mapping[str, str]) -> ReadOptions:
     """All of them, or one sentence about the first that is wrong."""
-    for key in said:
-        if key.lower() not in KNOWN:
-            known = ", ".join(key for key in KNOWN if key != "path")
-            raise ConfigError(f"option {key!r} is none that samcast knows; there are {known}")
-    lower = {key.lower(): value for key, value in said.items()}
+    lower = _known(said, FOR_READING, "reads")
     group = lower.get("group") or lower.get("path", "")
     if not group:
         raise ConfigError('option "group" is missing: which group is to be read?')
@@ -60,6 +71,39 @@ def read_options(said: Mapping[str, str]) -> ReadOptions:
         lease=lower.get("lease", ""),
         lease_seconds=_number("lease_seconds", lower.get("lease_seconds", LEASE_SECONDS), 1),
     )
+
+
+def write_options(said: Mapping[str, str]) -> WriteOptions:
+    """The same for writing."""
+    lower = _known(said, FOR_WRITING, "writes")
+    table = lower.get("table", "")
+    group = lower.get("group") or ("" if table else lower.get("path", ""))
+    if bool(group) == bool(table):
+        raise ConfigError(
+            'options "group" and "table" are both there: write to one of them'
+            if group
+            else 'option "group" (or "table") is missing: where are the rows to go?'
+        )
+    create = lower.get("create", "false").lower()
+    if create not in ("true", "false"):
+        raise ConfigError(f"option create is {create!r}; it must be true or false")
+    return WriteOptions(
+        cluster=lower.get("cluster", ""),
+        group=group,
+        table=table,
+        name=lower.get("name", ""),
+        create=create == "true",
+        timeout=_number("timeout", lower.get("timeout", TIMEOUT_S), 1),
+    )
+
+
+def _known(said: Mapping[str, str], known: tuple[str, ...], does: str) -> dict[str, str]:
+    lower = {key.lower(): value for key, value in said.items()}
+    for key in lower:
+        if key not in known and key not in SPARKS_OWN:
+            there = ", ".join(known)
+            raise ConfigError(f"option {key!r} is none that samcast {does} with; there are {there}")
+    return lower
 
 
 def _start(said: str) -> int | str:

@@ -59,6 +59,11 @@ def ranges(first: int, end: int, parts: int) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairwise(marks) if a < b]
 
 
+def all_nodes(client: Client) -> str:
+    """Their addresses, as an option says them."""
+    return ",".join(f"{host}:{port}" for _, host, port in client.nodes)
+
+
 def turned(cluster: str, turn: int) -> str:
     """The same addresses, beginning with another: tasks spread over the nodes, and go to the next
     one when theirs dies."""

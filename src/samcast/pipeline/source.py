@@ -1,4 +1,4 @@
-"""The Spark format `samcast`: `spark.read.format("samcast")` and `spark.readStream`.
+"""The Spark format `samcast`: `spark.read.format("samcast")`, `readStream`, `write`, `writeStream`.
 
 The offset of a stream is the next number. Partitions are ranges of numbers, each begun at another
 node. What a query has not read yet is kept for it by a lease.
@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceWriter,
     EqualTo,
     Filter,
     GreaterThan,
@@ -27,10 +28,13 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
-from samcast.errors import CollectedError
-from samcast.pipeline.options import ReadOptions, read_options
+from samcast.errors import CollectedError, ConfigError
+from samcast.pipeline.encoding import OF_GROUP, OF_TABLE, check_columns
+from samcast.pipeline.options import ReadOptions, read_options, write_options
 from samcast.pipeline.reading import (
+    all_nodes,
     connected,
     end_number,
     first_number,
@@ -39,6 +43,7 @@ from samcast.pipeline.reading import (
     record_batches,
     turned,
 )
+from samcast.pipeline.sink import StreamWriter, Target, Writer, target_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -66,19 +71,38 @@ class SamcastSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._read = read_options(dict(options))
+        self._said = dict(options)  # Whether to read or to write is not known yet.
 
     def schema(self) -> str:
         """Asked for as soon as a query names us: a mistake is told then, and not by a worker."""
-        with connected(self._read.cluster) as client:
-            first_number(open_group(client, self._read.group), self._read)
+        options = read_options(self._said)
+        with connected(options.cluster) as client:
+            first_number(open_group(client, options.group), options)
         return SCHEMA
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return Reader(self._read)
+        return Reader(read_options(self._said))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return StreamReader(self._read)
+        return StreamReader(read_options(self._said))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return Writer(self._target(schema, overwrite)[0])
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        return StreamWriter(*self._target(schema, overwrite))
+
+    def _target(self, schema: StructType, overwrite: bool) -> tuple[Target, str]:
+        options = write_options(self._said)
+        takes, what = (OF_TABLE, "a table") if options.table else (OF_GROUP, "a group")
+        if overwrite:
+            raise ConfigError(
+                f"{what} is not overwritten: write with mode('append'), or, as a stream, with"
+                " outputMode('append') or 'update'"
+            )
+        fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        check_columns(fields, takes, what)
+        return target_of(options), options.name
 
 
 class Reader(DataSourceReader):
@@ -92,7 +116,7 @@ class Reader(DataSourceReader):
             group = open_group(client, options.group)
             self._first = first_number(group, options)
             self._end = end_number(group, options, self._first)
-            self._cluster = _all_nodes(client)
+            self._cluster = all_nodes(client)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Those about the number become the range that is read."""
@@ -131,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: int | None = None  # of an available-now query
         with connected(options.cluster) as client:
             open_group(client, options.group)
-            self._cluster = _all_nodes(client)
+            self._cluster = all_nodes(client)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         with connected(self._cluster) as client:
@@ -187,10 +211,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark has it for good."""
         with connected(self._cluster) as client:
             self._hold(open_group(client, self._options.group), int(end["number"]) - 1)
-
-
-def _all_nodes(client: Any) -> str:
-    return ",".join(f"{host}:{port}" for _, host, port in client.nodes)
 
 
 def _partitions(

@@ -57,6 +57,7 @@ from samcast.wire.session import (
     encode_session,
     node_of,
 )
+from samcast.wire.stages import StagesRequest
 
 CLIENTS_MAX = 10_000
 SAID_TO_MAX = 1000
@@ -65,7 +66,7 @@ SAID_MAX = 300  # characters of what a peer says, in our log
 CLIENT_TAGS = {
     kind.__struct_config__.tag
     for kind in (Propose, HeadRequest, NumberRequest, PayloadRequest, Follow, CheckpointsRequest,
-                 BlockRequest)
+                 BlockRequest, StagesRequest)
 }  # fmt: skip
 
 CHANNELS = {int(channel) for channel in Channel}

@@ -35,11 +35,9 @@ from samcast.wire.retention import (
     KeepRequest,
     LeaseRequest,
 )
+from samcast.wire.stages import StageKey, Stages, StagesRequest
 
 RunKey = tuple[Natural, SenderId, Natural, Natural]  # group, sender, incarnation, counter_first
-StageKey = tuple[
-    Natural, SenderId, Natural, Natural, Natural
-]  # group, owner, incarnation, tx, stage
 Span = tuple[Natural, Natural, Natural]  # group, number_first, count
 HashAt = tuple[Natural, Hash]  # index, chain hash there
 
@@ -479,6 +477,8 @@ AnyControl = (
     | Checkpoints
     | BlockRequest
     | BlockReply
+    | StagesRequest
+    | Stages
 )
 
 encode_control = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,189 @@
+"""Writing from Spark: every task stages its rows, and one decision per batch makes all of them
+messages, at once and once (PIP-03, PIP-09; SAFETY 2.12).
+
+Spark makes a writer anew for each batch, in processes that share nothing; what ties them together
+is in the properties of its tasks. The name under which a stream writes is its query's id, which
+lies in the checkpoint folder; its transactions are numbered by Spark's batches. A batch that was
+decided stays so, whoever repeats it; a query that another one has replaced is fenced.
+"""
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from samcast.client.blocking import TABLES, Client
+from samcast.client.staging import (
+    Parts,
+    Staging,
+    abort,
+    decide,
+    forget,
+    joined,
+    open_run,
+)
+from samcast.errors import ConfigError, SamcastError
+from samcast.pipeline.encoding import stages_of_group, stages_of_table
+from samcast.pipeline.options import WriteOptions
+from samcast.pipeline.reading import all_nodes, connected, turned
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# What Spark tells its tasks about the stream that they are part of.
+QUERY = "sql.streaming.queryId"
+BATCH = "streaming.sql.batchId"
+RUN = "spark.jobGroup.id"
+ABORT_S = 10.0
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task has staged; nothing where there were no rows, or all was done before."""
+
+    name: str = ""
+    incarnation: int = 0
+    parts: Parts = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where rows go."""
+
+    cluster: str  # all of its nodes
+    group: int
+    is_table: bool
+    timeout: float
+
+    def stage(self, name: str, run: str, tx: int, rows: "Iterator[pyarrow.RecordBatch]") -> Staged:
+        """In a task: put its rows on enough disks."""
+        context = TaskContext.get()
+        assert context is not None, "only in a task"
+        stages = stages_of_table(rows) if self.is_table else stages_of_group(rows)
+        first = next(stages, None)
+        if first is None:
+            return Staged()
+        with connected(turned(self.cluster, context.partitionId())) as client:
+            opened = open_run(client.engine, name, run)
+            if tx < opened.tx_next:
+                return Staged(name)
+            staging = Staging(client.engine, opened, tx, context.taskAttemptId())
+            for columns, count in chain([first], stages):
+                staging.stage(self.group, columns, count)
+            return Staged(name, opened.incarnation, staging.finish())
+
+    def decide(self, tx: int, said: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver: make them messages."""
+        staged = [one for one in said if isinstance(one, Staged) and one.parts]
+        if not staged:
+            return
+        incarnations = {one.incarnation for one in staged}
+        if len(incarnations) > 1:
+            raise ConfigError(f"tasks of one batch wrote as several runs: {incarnations}")
+        parts = joined([one.parts for one in staged])
+        with connected(self.cluster) as client:
+            decide(client.engine, staged[0].name, staged[0].incarnation, tx, parts, self.timeout)
+
+    def abort(self, tx: int, said: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver: what is staged may go. Only to save room, so it may fail."""
+        staged = [one for one in said if isinstance(one, Staged) and one.parts]
+        if staged:
+            with contextlib.suppress(SamcastError, TimeoutError), connected(self.cluster) as client:
+                abort(client.engine, staged[0].name, staged[0].incarnation, tx, ABORT_S)
+
+
+def target_of(options: WriteOptions) -> Target:
+    """Ask the cluster, when a query is planned: a mistake is told then, and not by a worker."""
+    with connected(options.cluster) as client:
+        group = _group_id(client, options)
+        is_table = bool(options.table)
+        return Target(all_nodes(client), group, is_table, float(options.timeout))
+
+
+def _group_id(client: Client, options: WriteOptions) -> int:
+    if options.table:
+        if options.create:
+            client.table(options.table, wait=False)
+        elif TABLES + options.table not in client.groups():
+            tables = [g[len(TABLES) :] for g in client.groups() if g.startswith(TABLES)]
+            there = ", ".join(sorted(tables)[:10]) or "none"
+            raise ConfigError(
+                f"there is no table {options.table!r} here; there are: {there}; or make it with"
+                ' option("create", "true")'
+            )
+        return client.group(TABLES + options.table).id
+    if not options.create and options.group not in client.groups():
+        there = ", ".join(sorted(client.groups())[:10]) or "none"
+        raise ConfigError(
+            f"there is no group {options.group!r} here; there are: {there}; or make it with"
+            ' option("create", "true")'
+        )
+    return client.group(options.group).id
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """One batch of a stream."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        self._target = target
+        self._name = name
+
+    def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Staged:
+        """In a task."""
+        name = self._name or f"spark-{_property(QUERY)}"
+        tx = int(_property(BATCH)) + 1
+        return self._target.stage(name, _property(RUN), tx, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """In the driver, when all tasks are done."""
+        self._target.decide(batchId + 1, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """The same, when one has failed, or `commit` has."""
+        self._target.abort(batchId + 1, messages)
+
+
+class Writer(DataSourceArrowWriter):
+    """`df.write`: one transaction under a name of its own."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._name = f"spark-{secrets.token_hex(16)}"
+
+    def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Staged:
+        """In a task."""
+        return self._target.stage(self._name, self._name, 1, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver, when all tasks are done."""
+        self._target.decide(1, messages)
+        self._forget()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The same, when one has failed, or `commit` has."""
+        self._target.abort(1, messages)
+        self._forget()
+
+    def _forget(self) -> None:
+        with (
+            contextlib.suppress(SamcastError, TimeoutError),
+            connected(self._target.cluster) as client,
+        ):
+            forget(client.engine, self._name, ABORT_S)
+
+
+def _property(name: str) -> str:
+    context = TaskContext.get()
+    said = context.getLocalProperty(name) if context is not None else None
+    if not said:
+        raise ConfigError(f"Spark has not told its task {name!r}: is this a Spark 4.2 or newer?")
+    return str(said)
