@@ -1,5 +1,7 @@
 """Stages that another process will decide about: safe on enough disks, or known not to be."""
 
+from dataclasses import replace
+
 import pytest
 
 from samcast.group.stager import (
@@ -20,6 +22,7 @@ from tests.group.build import (
     CONFIGURATION,
     GROUP,
     OWNER,
+    SETTINGS,
     Cell,
     columns,
     key_of,
@@ -127,3 +130,18 @@ def test_data_servers_say_what_is_on_their_disks_and_what_is_in_vain() -> None:
     assert answers(cell, 1, key) == Stages(uuid, (key,), (), (), ())
     cell.propose(OpenRequest(CELL, OWNER, 2, 0, 0, 5))
     assert answers(cell, 1, key) == Stages(uuid, (), (), (key,), ())
+
+
+@pytest.mark.req("PIP-03")
+def test_stages_that_were_abandoned_are_aborted_in_time() -> None:
+    settings = replace(SETTINGS, abandoned_ms=5000)
+    cell = led_cell(settings=settings)
+    _, batch = staged()
+    cell.propose(OpenRequest(CELL, OWNER, 1, 0, 0, 5))
+    for node in (1, 2, 3):
+        cell.receive(node, 70, batch)
+    key = key_of(batch)
+    cell.run(4000)
+    assert answers(cell, 1, key).durable == (key,)
+    cell.run(3000)
+    assert answers(cell, 1, key).over == (key,)

@@ -355,6 +355,7 @@ class Numbering:
     def on_tick(self, now_ms: int, out: list[Effect]) -> None:
         """Have data servers fetch from each other what stays below k_data."""
         self._forget_hopeless(now_ms)
+        self._abort_abandoned(now_ms)
         runs = self._stale(self._pending, now_ms)
         stages = self._stale(self._stages, now_ms)
         by_holders: dict[tuple[NodeId, ...], tuple[list[RunKey], list[StageKey]]] = {}
@@ -379,6 +380,16 @@ class Numbering:
             if tail.may_drop_stage(stage[1], stage[2], stage[3], max(births)):
                 del self._stages[stage]
                 self._held.pop(stage, None)
+
+    def _abort_abandoned(self, now_ms: int) -> None:
+        """Whoever staged these is gone; what is on the disks of its last life may go, too."""
+        sequencer = self._sequencer
+        for stage, item in islice(self._stages.items(), FETCHES_PER_TICK_MAX):
+            if item.since_ms + self._settings.abandoned_ms > now_ms:
+                return
+            abort = AbortEntry(stage[1], stage[2], stage[3])
+            if sequencer.may_order and sequencer.tail.can_abort(abort):
+                sequencer.append(abort)
 
     def _stale(
         self, pending: dict[Key, Pending], now_ms: int

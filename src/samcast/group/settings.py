@@ -38,6 +38,7 @@ class GroupSettings:
     retry_ms: int = 40  # first repeat of what got no answer; doubles
     retry_max_ms: int = 1000
     collect_interval_ms: int = 1000  # between two looks at what may go
+    abandoned_ms: int = 24 * 3600 * 1000  # a stage so old without a decision: ABORT is proposed
     fetch_after_ms: int = 60  # a run below k_data waits this long before others must fetch it
 
     def __post_init__(self) -> None:

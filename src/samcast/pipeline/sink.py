@@ -27,6 +27,7 @@ from samcast.client.staging import (
     Staging,
     abort,
     decide,
+    fenced,
     forget,
     joined,
     open_run,
@@ -52,6 +53,7 @@ class Staged(WriterCommitMessage):
 
     name: str = ""
     incarnation: int = 0
+    tx: int = 0
     parts: Parts = ()
 
 
@@ -79,26 +81,27 @@ class Target:
             staging = Staging(client.engine, opened, tx, context.taskAttemptId())
             for columns, count in chain([first], stages):
                 staging.stage(self.group, columns, count)
-            return Staged(name, opened.incarnation, staging.finish())
+            return Staged(name, opened.incarnation, tx, staging.finish())
 
-    def decide(self, tx: int, said: Sequence[WriterCommitMessage | None]) -> None:
+    def decide(self, said: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver: make them messages."""
         staged = [one for one in said if isinstance(one, Staged) and one.parts]
         if not staged:
             return
-        incarnations = {one.incarnation for one in staged}
-        if len(incarnations) > 1:
-            raise ConfigError(f"tasks of one batch wrote as several runs: {incarnations}")
-        parts = joined([one.parts for one in staged])
+        one = staged[0]
+        if any(other.incarnation != one.incarnation for other in staged):
+            raise fenced(one.name)  # Between two of its tasks another run had the name.
+        parts = joined([other.parts for other in staged])
         with connected(self.cluster) as client:
-            decide(client.engine, staged[0].name, staged[0].incarnation, tx, parts, self.timeout)
+            decide(client.engine, one.name, one.incarnation, one.tx, parts, self.timeout)
 
-    def abort(self, tx: int, said: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, said: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver: what is staged may go. Only to save room, so it may fail."""
         staged = [one for one in said if isinstance(one, Staged) and one.parts]
         if staged:
+            one = staged[0]
             with contextlib.suppress(SamcastError, TimeoutError), connected(self.cluster) as client:
-                abort(client.engine, staged[0].name, staged[0].incarnation, tx, ABORT_S)
+                abort(client.engine, one.name, one.incarnation, one.tx, ABORT_S)
 
 
 def target_of(options: WriteOptions) -> Target:
@@ -145,45 +148,55 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the driver, when all tasks are done."""
-        self._target.decide(batchId + 1, messages)
+        self._target.decide(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """The same, when one has failed, or `commit` has."""
-        self._target.abort(batchId + 1, messages)
+        self._target.abort(messages)
 
 
 class Writer(DataSourceArrowWriter):
-    """`df.write`: one transaction under a name of its own."""
+    """`df.write`: one transaction. With a name it takes effect once under that name; and where it
+    is part of a stream, by `foreachBatch`, once for each batch."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, name: str) -> None:
         self._target = target
-        self._name = f"spark-{secrets.token_hex(16)}"
+        self._run = f"spark-{secrets.token_hex(16)}"
+        self._name = name
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Staged:
         """In a task."""
-        return self._target.stage(self._name, self._name, 1, iterator)
+        if self._name and _said(QUERY):
+            tx = int(_property(BATCH)) + 1
+            return self._target.stage(self._name, _property(RUN), tx, iterator)
+        return self._target.stage(self._name or self._run, self._run, 1, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver, when all tasks are done."""
-        self._target.decide(1, messages)
+        self._target.decide(messages)
         self._forget()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The same, when one has failed, or `commit` has."""
-        self._target.abort(1, messages)
+        self._target.abort(messages)
         self._forget()
 
     def _forget(self) -> None:
-        with (
-            contextlib.suppress(SamcastError, TimeoutError),
-            connected(self._target.cluster) as client,
-        ):
-            forget(client.engine, self._name, ABORT_S)
+        """A name that was made for this alone."""
+        if self._name:
+            return
+        cluster = self._target.cluster
+        with contextlib.suppress(SamcastError, TimeoutError), connected(cluster) as client:
+            forget(client.engine, self._run, ABORT_S)
+
+
+def _said(name: str) -> str:
+    context = TaskContext.get()
+    return str(context.getLocalProperty(name) or "") if context is not None else ""
 
 
 def _property(name: str) -> str:
-    context = TaskContext.get()
-    said = context.getLocalProperty(name) if context is not None else None
+    said = _said(name)
     if not said:
-        raise ConfigError(f"Spark has not told its task {name!r}: is this a Spark 4.2 or newer?")
-    return str(said)
+        raise ConfigError(f"Spark has not told its task {name!r}: is it 4.2 or newer?")
+    return said

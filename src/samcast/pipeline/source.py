@@ -87,19 +87,19 @@ class SamcastSource(DataSource):
         return StreamReader(read_options(self._said))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return Writer(self._target(schema, overwrite)[0])
+        if overwrite:
+            raise ConfigError("nothing here is overwritten: write with mode('append')")
+        return Writer(*self._target(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
-        return StreamWriter(*self._target(schema, overwrite))
+        target, name = self._target(schema)
+        if overwrite and not target.is_table:  # To a table, the whole result is just more puts.
+            raise ConfigError("a group is not overwritten: write with outputMode('append')")
+        return StreamWriter(target, name)
 
-    def _target(self, schema: StructType, overwrite: bool) -> tuple[Target, str]:
+    def _target(self, schema: StructType) -> tuple[Target, str]:
         options = write_options(self._said)
         takes, what = (OF_TABLE, "a table") if options.table else (OF_GROUP, "a group")
-        if overwrite:
-            raise ConfigError(
-                f"{what} is not overwritten: write with mode('append'), or, as a stream, with"
-                " outputMode('append') or 'update'"
-            )
         fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         check_columns(fields, takes, what)
         return target_of(options), options.name
