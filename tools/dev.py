@@ -129,6 +129,8 @@ def up(arguments: Sequence[str]) -> NoReturn:
 
 def bench(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
+    if "spark" in arguments:
+        install_spark()
     # As an installed package is, so that a restart isn't measured with a compiler in it.
     run_quietly([str(VENV_PYTHON), "-m", "compileall", "-q", str(ROOT / "src")])
     become(VENV / "bin" / "samcast", "bench", *arguments)
@@ -180,6 +182,13 @@ def multicast(arguments: Sequence[str]) -> NoReturn:
            *module, *(arguments or ["rates"]))  # fmt: skip
 
 
+def spark_kills(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    install_spark()
+    os.chdir(ROOT)
+    become(VENV_PYTHON, "-m", "tests.pipeline.killing", *arguments)
+
+
 def dashboard(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     become(VENV_PYTHON, str(ROOT / "tools" / "dashboard.py"), *arguments)
@@ -207,6 +216,7 @@ CHORES = {
         "in a namespace: rates, sizes, members, stopped, parity; tests, faults; `bench ...`",
         multicast,
     ),
+    "spark-kills": Chore("kill Spark and nodes under a stream, 20 times; count rows", spark_kills),
     "dashboard": Chore("draw the dashboard from a real Prometheus into a file", dashboard),
     "faults": Chore("faults on real processes, 20 s each; arguments go to pytest", faults),
     "bench": Chore("measure a fresh cluster of three nodes on this machine", bench),

@@ -1,4 +1,4 @@
-"""Spark reading groups, beside Spark reading Parquet files with the same rows, in one session."""
+"""Spark reading and writing groups, beside Parquet files with the same rows, in one session."""
 
 import os
 import shutil
@@ -32,6 +32,7 @@ def spark(m: Measuring) -> Result:
             "batch": _batch(m, session, place),
             "stream": _stream(m, session, place),
             "single": _single(m, session),
+            "sink": _sink(m, session, place),
         }
     finally:
         session.stop()
@@ -144,6 +145,25 @@ def _single(m: Measuring, session: Any) -> Result:
             "of_batched": round(times["batched"] / times["single"], 2)}  # fmt: skip
 
 
+def _sink(m: Measuring, session: Any, place: Path) -> Result:
+    """The same rows written to a group and to Parquet files."""
+    rows = m.scaled(ROWS)
+    frame = _frame(m, session, _fill(m, rows)).select("body").cache()
+    frame.count()
+    options = {"cluster": m.cluster.address, "group": m.name(), "create": "true"}
+
+    def theirs() -> None:
+        frame.write.parquet(tempfile.mkdtemp(dir=place) + "/sink")
+
+    def ours() -> None:
+        frame.write.format(FORMAT).options(**options).mode("append").save()
+
+    times = _rounds({"samcast": ours, "parquet": theirs})
+    frame.unpersist()
+    return {"rows": rows, "rows_per_s": _per_s(rows, times),
+            "of_parquet": round(times["parquet"] / times["samcast"], 2)}  # fmt: skip
+
+
 def _rounds(works: dict[str, Callable[[], None]]) -> dict[str, float]:
     """Seconds of each: one round to get warm, then medians of rounds in turn."""
     found: dict[str, list[float]] = {name: [] for name in works}
@@ -161,6 +181,7 @@ def _per_s(rows: int, times: dict[str, float]) -> dict[str, int]:
 
 def _tuples() -> Any:
     """The same source, row by row: what the usual Python source does."""
+    from samcast.pipeline.options import read_options
     from samcast.pipeline.source import Reader, SamcastSource
 
     class TupleReader(Reader):
@@ -174,6 +195,6 @@ def _tuples() -> Any:
             return "samcast_tuples"
 
         def reader(self, schema: Any) -> Any:
-            return TupleReader(self._read)
+            return TupleReader(read_options(self._said))
 
     return TupleSource
