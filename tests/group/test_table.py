@@ -1,10 +1,12 @@
 """The table as a fold: equal wherever it is computed, and what a dict would hold."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samcast.group.table import Changed, Row, Table
+from samcast.group.table import HASH_SPACE, Changed, Row, Table, row_hash
 from samcast.wire.errors import WireError
 from samcast.wire.table import (
     KEY_BYTES_MAX,
@@ -126,3 +128,21 @@ def test_keys_last_by_the_clock_that_changes_tell() -> None:
     table.apply(6, body(Put(b"a", b"2"), clock_ms=1150))  # Put anew, for ever.
     table.apply(7, body(clock_ms=9999))
     assert table.get(b"a") == Row(b"2", 6)
+
+
+@pytest.mark.req("GRP-24")
+@pytest.mark.parametrize("most", [3, 10_000])
+def test_the_hash_is_of_the_rows_whatever_way_led_to_them(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("samcast.group.table.CHANGED_MAX", most)
+    chance = random.Random(5)
+    table = Table()
+    for number in range(1, 400):
+        key = b"%d" % chance.randrange(30)
+        write = Put(key, b"%d" % number) if chance.random() < 0.7 else Delete(key)
+        table.apply(number, encode_change(Change((write,))))
+        if chance.random() < 0.1:
+            rows = [(key, table.get(key)) for key in table.keys()]  # noqa: SIM118 - no dict
+            total = sum(row_hash(key, row) for key, row in rows if row is not None) % HASH_SPACE
+            assert table.content_hash() == f"{len(rows)}-{total:064x}"

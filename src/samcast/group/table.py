@@ -20,6 +20,7 @@ HASH_SPACE = 2**256
 HASH_BYTES = 32
 _LENGTH = Struct("<I")
 _STAMPS = Struct("<QQ")
+CHANGED_MAX = 10_000  # rows, and a quarter of all, before their sum is forgotten
 INTERVAL = 50_000  # messages between two checkpoints, where nothing is said
 WRITES_PER_ROW = 2  # between two checkpoints, at least
 
@@ -50,7 +51,7 @@ class Table:
         self._sorted: list[bytes] = []  # keys in order, some of them gone
         self._unsorted: list[bytes] = []
         self._expiring: list[tuple[int, bytes]] = []  # a heap; some are put anew meanwhile
-        self._hash = 0
+        self._hashing = Hashing(self._rows)
         self.size = 0  # bytes of keys and values
         self.writes = 0  # folded in so far, with an effect or not; a message is at least one
         self.malformed = 0
@@ -98,11 +99,10 @@ class Table:
         if before is None:
             self._unsorted.append(key)
         else:
-            self._hash -= row_hash(key, before)  # made positive below
             self.size -= len(key) + len(before.value)
         self.size += len(key) + len(row.value)
         self._rows[key] = row
-        self._hash = (self._hash + row_hash(key, row)) % HASH_SPACE
+        self._hashing.note(key, before)
         if row.expires_ms:
             heappush(self._expiring, (row.expires_ms, key))
 
@@ -110,7 +110,7 @@ class Table:
         row = self._rows.pop(key, None)
         if row is None:
             return False
-        self._hash = (self._hash - row_hash(key, row)) % HASH_SPACE
+        self._hashing.note(key, row)
         self.size -= len(key) + len(row.value)
         return True
 
@@ -142,12 +142,12 @@ class Table:
         for key, row in rows:
             if row.expires_ms:
                 heappush(self._expiring, (row.expires_ms, key))
-        self._hash = (self._hash + rows_hash) % HASH_SPACE
+        self._hashing.add(rows_hash)
 
     def state_hash(self) -> bytes:
         """Of all that decides what becomes of later messages: the rows, the clock, and what the
         next checkpoint is counted from."""
-        return state_hash(self._hash, self.clock_ms, self.writes)
+        return state_hash(self._hashing.total(), self.clock_ms, self.writes)
 
     # looking through it
 
@@ -169,11 +169,48 @@ class Table:
 
     def content_hash(self) -> str:
         """Equal for equal content, whatever way led to it."""
-        return f"{len(self._rows)}-{self._hash:064x}"
+        return f"{len(self._rows)}-{self._hashing.total():064x}"
+
+
+class Hashing:
+    """The sum of the rows' hashes, computed when somebody asks for it: of what has changed since,
+    or, where that is much, of all rows, which is less work than to follow each change."""
+
+    def __init__(self, rows: dict[bytes, Row]) -> None:
+        self._rows = rows
+        self._total = 0
+        self._is_known = True  # `_total` is right but for these:
+        self._before: dict[bytes, Row | None] = {}  # rows that have changed, as they were then
+
+    def note(self, key: bytes, before: Row | None) -> None:
+        """A row has changed, or gone."""
+        if self._is_known and key not in self._before:
+            self._before[key] = before
+            if len(self._before) > CHANGED_MAX + len(self._rows) // 4:
+                self._is_known = False
+                self._before.clear()
+
+    def add(self, rows_hash: int) -> None:
+        """Rows have come whose hashes are known."""
+        self._total += rows_hash
+
+    def total(self) -> int:
+        """As of now."""
+        if self._is_known:
+            for key, before in self._before.items():
+                row = self._rows.get(key)
+                self._total += row_hash(key, row) if row is not None else 0
+                self._total -= row_hash(key, before) if before is not None else 0
+        else:
+            self._total = sum(row_hash(key, row) for key, row in self._rows.items())
+        self._total %= HASH_SPACE
+        self._before.clear()
+        self._is_known = True
+        return self._total
 
 
 def row_hash(key: bytes, row: Row) -> int:
-    """Of one row; the table's is their sum, so that it follows each change at no more than this."""
+    """Of one row; the table's is their sum, so that it can follow changes."""
     # One call: each of several would cost as much as the hash.
     stamps = _STAMPS.pack(row.number, row.expires_ms)
     packed = b"".join((_LENGTH.pack(len(key)), key, stamps, row.value))
