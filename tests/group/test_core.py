@@ -97,7 +97,9 @@ def test_open_with_after_takes_effect_only_right_behind_that_incarnation() -> No
 def test_who_was_fenced_can_not_open_again() -> None:
     core = folded(open_entry(1, nonce=7), open_entry(2, nonce=8))
     assert not core.apply(open_entry(3, nonce=7))
-    assert core.outcome(5, request_of(open_entry(3, nonce=7))) == Outcome(5, OutcomeKind.FENCED, 2)
+    assert core.outcome(5, request_of(open_entry(3, nonce=7))) == Outcome(
+        5, OutcomeKind.FENCED, 2, next=1
+    )
     again = Core.decode(core.encode(), SETTINGS)
     assert not again.apply(open_entry(3, nonce=7))
     assert again.apply(open_entry(3, nonce=8))  # Its own name, after an ABORT for example.
@@ -145,7 +147,7 @@ def test_only_the_nonce_of_an_open_is_told_the_next_counter_and_the_last_numbers
     assert (outcome.nonce, outcome.kind, outcome.value) == (5, OutcomeKind.OPENED, 4)
     assert outcome.runs == ((1, 3, 1, of.digest),)
     other = core.outcome(5, request_of(open_entry(2, nonce=9)))
-    assert other == Outcome(5, OutcomeKind.FENCED, 2)
+    assert other == Outcome(5, OutcomeKind.FENCED, 2, next=4)
 
 
 def test_an_open_that_may_still_take_effect_has_no_outcome_yet() -> None:
@@ -211,7 +213,7 @@ def test_who_has_seen_more_than_a_prefix_hears_nothing_final_from_it(
     core = folded(*[open_entry(1, nonce=70)] * known)
     request = OpenRequest(GROUP, NAMED, 3, 2, 0, 9)
     assert core.outcome(1, request) is None
-    assert core.outcome(1, request, is_settled=True) == Outcome(1, kind, known)
+    assert core.outcome(1, request, is_settled=True) == Outcome(1, kind, known, next=known)
     assert core.apply(run_entry(batch(1), 1))  # Now it is beyond all that the process had seen.
     assert core.outcome(1, request) == Outcome(1, kind, known)
 

@@ -29,7 +29,6 @@ CONFIG = {
     "spark.cores.max": "2",
     "spark.executor.cores": "1",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.minBatchesToRetain": "10",
 }
 
 

@@ -48,8 +48,9 @@ class Opened:
     birth: int
 
 
-def open_run(engine: Engine, name: str, run: str) -> Opened:
-    """Take the name for this run, or find that it has it; a `FencedError` if a later one does."""
+def open_run(engine: Engine, name: str, run: str, tx: int) -> Opened:
+    """Take the name for this run, or find that it has it; a `FencedError` if a later one does, or
+    if others are beyond this transaction: then it is not we who are to go on."""
     owner, nonce = named_sender(name), _nonce(run)
     birth = engine.call(engine.head(CELL), OPEN_S)
     incarnation, after = 1, 0
@@ -58,11 +59,15 @@ def open_run(engine: Engine, name: str, run: str) -> Opened:
         request = OpenRequest(CELL, owner, incarnation, after, birth, nonce)
         outcome = _outcome(engine, request, OPEN_S, f"the name {name!r} could not be opened")
         if outcome.kind is OutcomeKind.OPENED:
+            if tx + 1 < outcome.value:
+                raise stale(name, tx, outcome.value)
             return Opened(name, incarnation, outcome.value, max(birth, outcome.head))
         if outcome.kind is not OutcomeKind.FENCED:
             raise _refused(name, outcome)
         if outcome.value < incarnation:  # not because of its number, so because of who we are
             raise fenced(name)
+        if tx + 1 < outcome.next:
+            raise stale(name, tx, outcome.next)
         # First ask whether that one is ours, then take it over.
         is_asked = outcome.value == incarnation
         incarnation, after = outcome.value + is_asked, outcome.value if is_asked else 0
@@ -75,6 +80,16 @@ def fenced(name: str) -> FencedError:
         f"{name!r} has been taken over by another run that started later, so this one may not write"
         " any more; two with the same name (for Spark: the same checkpoint folder) can't run at"
         " once: stop one of them"
+    )
+
+
+def stale(name: str, tx: int, tx_next: int) -> FencedError:
+    """The error for who comes with something that is long past. Only the last transaction may be
+    repeated: what an old one holds need not be what was decided then."""
+    return FencedError(
+        f"{name!r} is at transaction {tx_next}, so {tx} may not be written again: another run with"
+        " the same name (for Spark: the same checkpoint folder) has gone on, or the folder is an"
+        " old copy; stop the other one, or begin anew with another folder and option `start`"
     )
 
 

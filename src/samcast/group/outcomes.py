@@ -137,7 +137,7 @@ def open_outcome(
         return Outcome(nonce, OutcomeKind.REFUSED if is_refused else OutcomeKind.REMOVED)
     if core.can_open(request):
         return None
-    return Outcome(nonce, OutcomeKind.FENCED, row.incarnation)
+    return Outcome(nonce, OutcomeKind.FENCED, row.incarnation, next=row.next)
 
 
 def _tx_outcome(

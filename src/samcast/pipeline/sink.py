@@ -75,7 +75,7 @@ class Target:
         if first is None:
             return Staged()
         with connected(turned(self.cluster, context.partitionId())) as client:
-            opened = open_run(client.engine, name, run)
+            opened = open_run(client.engine, name, run, tx)
             if tx < opened.tx_next:
                 return Staged(name)
             staging = Staging(client.engine, opened, tx, context.taskAttemptId())

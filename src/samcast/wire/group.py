@@ -316,10 +316,11 @@ class Outcome(Control, frozen=True, gc=False, array_like=True, tag=17):
 
     nonce: Natural
     kind: OutcomeKind
-    value: Natural = 0  # OPENED: next counter; GROUP: its id
+    value: Natural = 0  # OPENED: next counter; GROUP: its id; FENCED: by which incarnation
     runs: tuple[tuple[Natural, Natural, Natural, Digest], ...] = ()  # OPENED: last runs kept
     spans: tuple[Span, ...] = ()  # DECIDED: the numbers
     head: Natural = 0  # OPENED: of the scope, in the state that says so
+    next: Natural = 0  # FENCED, of an OPEN: the next counter
 
 
 class PreVote(Control, frozen=True, gc=False, array_like=True, tag=18):
