@@ -215,7 +215,7 @@ def test_who_has_seen_more_than_a_prefix_hears_nothing_final_from_it(
     assert core.outcome(1, request) is None
     assert core.outcome(1, request, is_settled=True) == Outcome(1, kind, known, next=known)
     assert core.apply(run_entry(batch(1), 1))  # Now it is beyond all that the process had seen.
-    assert core.outcome(1, request) == Outcome(1, kind, known)
+    assert core.outcome(1, request) == Outcome(1, kind, known, next=known)
 
 
 @pytest.mark.parametrize("request_", [SenderRemovalRequest(GROUP, NAMED), GroupRemovalRequest(9)])
