@@ -60,10 +60,10 @@ def test_filters_on_numbers_are_not_read_past(spark: "SparkSession", cluster: Lo
     from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, LessThanOrEqual
 
     from samcast.pipeline.options import read_options
-    from samcast.pipeline.source import Range, Reader
+    from samcast.pipeline.source import FilteringReader, Range
 
     filled(cluster, 1000)
-    reader = Reader(read_options({"cluster": cluster.address, "group": "orders"}))
+    reader = FilteringReader(read_options({"cluster": cluster.address, "group": "orders"}))
     other = EqualTo(("key",), b"a")
     filters: list[Filter] = [
         GreaterThan(("number",), 100),
@@ -73,6 +73,24 @@ def test_filters_on_numbers_are_not_read_past(spark: "SparkSession", cluster: Lo
     assert list(reader.pushFilters(filters)) == [other]
     found = [p for p in reader.partitions() if isinstance(p, Range)]
     assert (found[0].first, found[-1].end) == (101, 301)
+
+
+@pytest.mark.req("PIP-01")
+@pytest.mark.parametrize("pushes", ["true", "false"])
+def test_sessions_that_push_filters_and_those_that_do_not(
+    spark: "SparkSession", cluster: LocalCluster, pushes: str
+) -> None:
+    filled(cluster, 1000)
+    conf = "spark.sql.python.filterPushdown.enabled"
+    before = spark.conf.get(conf)
+    spark.conf.set(conf, pushes)
+    try:
+        frame = read(spark, cluster).where("number > 900 and number <= 950")
+        assert frame.count() == 50
+        plan = frame._jdf.queryExecution().executedPlan().toString()
+        assert ("Filter (" not in plan) == (pushes == "true")
+    finally:
+        spark.conf.set(conf, before)
 
 
 @pytest.mark.req("PIP-01")
