@@ -171,7 +171,7 @@ def test_a_query_keeps_what_it_has_not_read_and_hears_if_that_is_gone(
         ({"group": "nothing"}, "there is no group 'nothing' here"),
         ({"cluster": "127.0.0.1:1"}, "no node answered"),
         ({"start": "yesterday"}, "option start is 'yesterday'"),
-        ({"colour": "red"}, "option 'colour' is none that samcast knows"),
+        ({"colour": "red"}, "option 'colour' is none that samcast reads with"),
     ],
 )
 def test_a_mistake_is_told_when_the_query_is_planned(

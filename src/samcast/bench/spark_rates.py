@@ -5,7 +5,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -47,6 +46,7 @@ def _session() -> Any:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     session = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -119,21 +119,15 @@ def _stream(m: Measuring, session: Any, place: Path) -> Result:
 
 
 def _single(m: Measuring, session: Any) -> Result:
-    """Messages that came one by one, of many slow senders."""
+    """Messages that came one by one, of many slow senders: each waits until its last one has its
+    number."""
     rows = m.scaled(SINGLES)
     name, each = m.name(), max(1, rows // SENDERS)
-
-    def send() -> None:
-        with m.client() as client:
-            group = client.group(name)
-            for body in m.bodies(each):
-                group.send(body).number(60)
-
-    threads = [threading.Thread(target=send) for _ in range(SENDERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with m.client() as client:
+        senders = [client.group(name).sender(f"sender-{at}") for at in range(SENDERS)]
+        for body in m.bodies(each):
+            for sent in [sender.send(body) for sender in senders]:
+                sent.number(60)
     batched = _fill(m, each * SENDERS)
     times = _rounds(
         {

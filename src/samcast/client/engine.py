@@ -325,6 +325,11 @@ class Engine:
         """Who serves, as our node told us."""
         return self._link.servers
 
+    @property
+    def data_node(self) -> NodeId:
+        """Who is best asked for payloads."""
+        return self._link.data_node()
+
     async def add_role(self, role: Any, on_effect: Callable[[Any], None]) -> int:
         """Run a role beside the others; where it stands."""
         return self._link.add(role, on_effect)

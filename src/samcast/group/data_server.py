@@ -77,6 +77,7 @@ from samcast.wire.order import (
     is_named,
 )
 from samcast.wire.retention import Collected
+from samcast.wire.rows import RowsRequest
 from samcast.wire.session import node_of
 from samcast.wire.stages import StagesRequest
 
@@ -123,6 +124,7 @@ class DataServer:
             FetchPlease: self.repairs.on_fetch_please,
             PayloadRequest: self.repairs.on_payload_request,
             StagesRequest: self.repairs.on_stages_request,
+            RowsRequest: self.repairs.on_rows_request,
             Repair: self.repairs.on_repair,
             HeadRequest: self._on_head_request,
             Follow: self.streams.on_follow,

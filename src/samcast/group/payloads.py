@@ -14,6 +14,7 @@ from samcast.machine.ports import NEVER_MS, NodeId
 from samcast.machine.ranges import Ranges
 from samcast.wire.batch import Batch
 from samcast.wire.group import Asked, Span
+from samcast.wire.rows import RUNS_MAX, SHORT_RUN_MAX
 
 
 def key_of(batch: Batch) -> BatchKey:
@@ -327,6 +328,23 @@ class Numbered:
             return None
         number_first, count = runs.firsts[at], runs.counts[at]
         return (runs.key_at(at), number_first, count) if number < number_first + count else None
+
+    def short_runs(self, group: int, number: int, end: int) -> tuple[int, list[BatchKey]]:
+        """The runs from the one that holds a number on, up to another, that follow each other and
+        are short; and the number with which the first of them begins. None if it is a long one."""
+        runs = self._runs.get(group)
+        at = runs.place_of(number) if runs is not None else -1
+        if runs is None or at < 0 or number >= runs.firsts[at] + runs.counts[at]:
+            return number, []
+        firsts = runs.firsts[at : at + RUNS_MAX].tolist()
+        counts = runs.counts[at : at + RUNS_MAX].tolist()
+        most, follows = 0, firsts[0]
+        for first, count in zip(firsts, counts, strict=True):
+            if first != follows or first >= end or count >= SHORT_RUN_MAX:
+                break
+            follows += count
+            most += 1
+        return firsts[0], runs.keys(at, at + most)
 
     @property
     def is_whole(self) -> bool:

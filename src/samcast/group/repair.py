@@ -9,7 +9,7 @@ stored.
 from typing import TYPE_CHECKING
 
 from samcast.group.payloads import key_of
-from samcast.group.storage import BatchKey, SendStored
+from samcast.group.storage import BatchKey, SendRows, SendStored
 from samcast.machine.ports import Effect, NodeId, Send, Warn
 from samcast.machine.quorum import servers_with
 from samcast.wire.batch import decode_batch
@@ -17,6 +17,7 @@ from samcast.wire.errors import WireError
 from samcast.wire.group import FetchPlease, PayloadRequest, Repair, RunKey
 from samcast.wire.order import ROLE_DATA
 from samcast.wire.retention import Collected
+from samcast.wire.rows import Rows, RowsRequest
 from samcast.wire.stages import StageKey, Stages, StagesRequest
 
 if TYPE_CHECKING:
@@ -85,6 +86,25 @@ class Repairs:
             else:
                 unknown.append(key)
         out.append(Send(sender, Stages(server.uuid, *map(tuple, lists))))
+
+    def on_rows_request(self, sender: NodeId, request: RowsRequest, out: list[Effect]) -> None:
+        """Short runs together, long ones as they are."""
+        server = self._server
+        group, first, end = request.group, request.number_first, request.number_end
+        collected = server.follower.core.collected(group)
+        if first <= collected:
+            out.append(Send(sender, Collected(group, collected)))
+            return
+        number_first, keys = server.numbered.short_runs(group, first, end)
+        if keys:
+            out.append(SendRows(sender, group, number_first, tuple(keys)))
+            return
+        found: dict[BatchKey, int] = {}
+        self._find_span(group, first, end, found, self._settings.repairs_per_reply_max)
+        if found:
+            out.append(SendStored(sender, tuple((number, key) for key, number in found.items())))
+        else:
+            out.append(Send(sender, Rows(group, first)))
 
     def _find(self, key: BatchKey, found: dict[BatchKey, int]) -> None:
         server = self._server

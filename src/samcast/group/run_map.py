@@ -109,6 +109,25 @@ class RunMap:
             return None
         return tuple([column[at] for column in sender.columns])
 
+    def get_many(self, keys: Iterable[BatchKey]) -> list[Any]:
+        """The same of many runs, of a map with three columns; none of them is copied twice."""
+        senders, stages = self._senders, self._stages
+        found: list[Any] = []
+        for key in keys:
+            group, name, incarnation, counter, stage = key
+            sender = senders.get((group, name, incarnation))
+            if stage or sender is None:
+                found.append(stages.get(key) if stage else None)
+                continue
+            counters = sender.counters
+            at = bisect_left(counters, counter)
+            if at == len(counters) or counters[at] != counter:
+                found.append(None)
+                continue
+            one, two, three = sender.columns
+            found.append((one[at], two[at], three[at]))
+        return found
+
     def put(self, key: BatchKey, *values: Any) -> None:
         """Know this of a run from now on."""
         if key[4]:
@@ -247,6 +266,14 @@ class ByNumber:
         """The run at a place."""
         sender, incarnation = self._senders[self._who[at]]
         return (self.group, sender, incarnation, self._counters[at], self._stages[at])
+
+    def keys(self, at: int, end: int) -> list[BatchKey]:
+        """The runs at these places."""
+        group, senders = self.group, self._senders
+        columns = (self._who[at:end], self._counters[at:end], self._stages[at:end])
+        return [
+            (group, *senders[w], counter, stage) for w, counter, stage in zip(*columns, strict=True)
+        ]
 
     def place_of(self, number: int) -> int:
         """Where the last run lies that begins at a number or before it; -1: there is none."""

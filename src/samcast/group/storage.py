@@ -83,6 +83,15 @@ class SendStored(Effect, frozen=True, gc=False):
     batches: tuple[tuple[int, BatchKey], ...]
 
 
+class SendRows(Effect, frozen=True, gc=False):
+    """Send these stored runs, which are short and follow each other, as one answer."""
+
+    to: int
+    group: int
+    number_first: int
+    keys: tuple[BatchKey, ...]
+
+
 class Rotted(Event, frozen=True, gc=False):
     """A payload failed its check when it was read."""
 

@@ -10,9 +10,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from samcast.client.blocking import Client, Group, connect
-from samcast.errors import CollectedError, WaitTimeoutError
+from samcast.client.ranges import read_range
+from samcast.errors import CollectedError
+from samcast.group.row_reader import RowsCame
 from samcast.pipeline.options import NEWEST, OLDEST, ReadOptions
 from samcast.wire.arrow import arrow_of
+from samcast.wire.rows import arrow_of_rows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -79,8 +82,10 @@ def schema() -> "pyarrow.Schema":
     return arrow.schema(
         [
             ("number", arrow.int64()),
+            ("destination", arrow.string()),
             ("sent", arrow.timestamp("us", tz="UTC")),
             ("sender", arrow.binary()),
+            ("counter", arrow.int64()),
             ("key", arrow.binary()),
             ("headers", arrow.binary()),
             ("body", arrow.binary()),
@@ -98,25 +103,25 @@ def record_batches(
         group = open_group(client, name)
         waiting: list[Any] = []
         count = 0
-        for number_first, batch in group.read_batches(first, timeout=SILENCE_S):
-            found = arrow_of(batch, number_first)
-            skip = max(0, first - number_first)
-            found = found.slice(skip, min(found.num_rows, end - number_first) - skip)
-            waiting.append(found)
-            count += found.num_rows
-            is_last = number_first + batch.count >= end
-            if count >= rows or is_last:
-                yield from _joined(waiting, rows)
+        for part in read_range(client.engine, group.id, first, end, SILENCE_S):
+            for number_first, found in _arrow_of(part):
+                skip = max(0, first - number_first)
+                piece = found.slice(skip, min(found.num_rows, end - number_first) - skip)
+                waiting.append(piece)
+                count += piece.num_rows
+            if count >= rows or part.end >= end:
+                yield from _joined(waiting, rows, name)
                 waiting, count = [], 0
-            if is_last:
-                return
-    raise WaitTimeoutError(
-        f"no message of group {name!r} came for {SILENCE_S:.0f} s, though there are some up to"
-        f" {end - 1}; are enough nodes up (`samcast doctor`)?"
-    )
 
 
-def _joined(batches: list[Any], rows: int) -> "Iterator[pyarrow.RecordBatch]":
+def _arrow_of(part: RowsCame) -> "Iterator[tuple[int, pyarrow.RecordBatch]]":
+    if part.rows is not None:
+        yield part.rows.number_first, arrow_of_rows(part.rows)
+    for number_first, batch in part.runs:
+        yield number_first, arrow_of(batch, number_first).drop_columns(["incarnation"])
+
+
+def _joined(batches: list[Any], rows: int, name: str) -> "Iterator[pyarrow.RecordBatch]":
     import pyarrow as arrow
     import pyarrow.compute as compute
 
@@ -124,8 +129,10 @@ def _joined(batches: list[Any], rows: int) -> "Iterator[pyarrow.RecordBatch]":
     micros = compute.multiply(table["sent_ms"], arrow.scalar(1000, arrow.int64()))
     columns = [
         table["number"],
+        arrow.repeat(arrow.scalar(name, arrow.string()), len(table)),
         micros.cast(arrow.timestamp("us", tz="UTC")),
         table["sender"].cast(arrow.binary()),
+        table["counter"].cast(arrow.int64()),
         table["key"],
         table["headers"],
         table["body"],

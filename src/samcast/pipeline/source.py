@@ -49,7 +49,10 @@ from samcast.pipeline.sink import StreamWriter, Target, Writer, target_of
 if TYPE_CHECKING:
     import pyarrow
 
-SCHEMA = "number long, sent timestamp, sender binary, key binary, headers binary, body binary"
+SCHEMA = (
+    "number long, destination string, sent timestamp, sender binary, counter long,"
+    " key binary, headers binary, body binary"
+)
 NUMBER = ("number",)
 
 

@@ -7,6 +7,7 @@ payloads. One that a crash left without is scanned once, and sealed then.
 import errno
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from samcast.runtime.folder import sync_folder
 from samcast.runtime.sync_thread import write_all
 from samcast.wire.segment import (
     FOOTER_TAIL_BYTES,
+    body_at,
     encode_footer,
     footer_offset,
     read_footer,
@@ -26,6 +28,8 @@ from samcast.wire.segment import (
 
 PREFIX = "segment-"
 OPEN_MAX = 64
+WINDOW_BYTES = 1024 * 1024  # read at once, of payloads that lie near each other
+GAP_BYTES = 4096  # between two of them
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SegmentColumns).decode
@@ -52,17 +56,40 @@ class SegmentReader:
     def read(self, place: Place) -> bytes | None:
         """The payload at a place, verified; None if it isn't there, or rotten."""
         generation, offset, length = place
+        image = self._image(generation, offset, length)
+        found = read_record(image, generation=generation, offset=offset)
+        return found[1] if found is not None else None
+
+    def read_many(self, places: Sequence[Place]) -> list[bytes | None]:
+        """The same for many, which mostly lie near each other: with few reads of the disk."""
+        found: list[bytes | None] = [None] * len(places)
+        order = sorted(range(len(places)), key=places.__getitem__)  # mostly sorted already
+        at = 0
+        while at < len(order):
+            generation, first, length = places[order[at]]
+            last, end = at, first + length
+            while last + 1 < len(order) and end - first < WINDOW_BYTES:
+                other, offset, length = places[order[last + 1]]
+                if other != generation or offset > end + GAP_BYTES:
+                    break
+                last, end = last + 1, max(end, offset + length)
+            image = self._image(generation, first, end - first)
+            for turn in order[at : last + 1]:
+                offset = places[turn][1]
+                found[turn] = body_at(image, offset - first, generation=generation, offset=offset)
+            at = last + 1
+        return found
+
+    def _image(self, generation: int, offset: int, length: int) -> bytes:
         fd = self._open(generation)
         if fd is None:
-            return None
+            return b""
         try:
-            image = os.pread(fd, length, offset)
+            return os.pread(fd, length, offset)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            return None  # A sector that can't be read any more is the usual form of rot.
-        found = read_record(image, generation=generation, offset=offset)
-        return found[1] if found is not None else None
+            return b""  # A sector that can't be read any more is the usual form of rot.
 
     def _open(self, generation: int) -> int | None:
         fd = self._fds.get(generation)

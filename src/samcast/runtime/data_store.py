@@ -9,7 +9,7 @@ import os
 from array import array
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from samcast.group.listing import DataRecovery, Listed, Listing, SegmentColumns, columns_of
@@ -211,6 +211,17 @@ class DataStore:
         if payload is None:
             self._places.pop(key)
         return payload
+
+    def read_many(self, keys: Sequence[BatchKey]) -> list[bytes | None]:
+        """The same for many."""
+        places = self._places.get_many(keys)
+        if self._unsynced or None in places:
+            return [self.read(key) for key in keys]
+        found = self._reader.read_many(places)
+        if None not in found:
+            return found
+        # A look at each alone tells whether it is rotten, or only lay beside a bad sector.
+        return [p if p is not None else self.read(k) for p, k in zip(found, keys, strict=True)]
 
     def reader(self, open_max: int = OPEN_MAX) -> SegmentReader:
         """Reads by place; one for each thread that wants to."""

@@ -32,6 +32,7 @@ from samcast.wire.group import (
 )
 from samcast.wire.order import Configuration, Place
 from samcast.wire.retention import BlockRequest, CheckpointsRequest
+from samcast.wire.rows import RowsRequest
 from samcast.wire.session import (
     CHANNEL_BASE,
     KIND_DATAGRAM,
@@ -66,7 +67,7 @@ SAID_MAX = 300  # characters of what a peer says, in our log
 CLIENT_TAGS = {
     kind.__struct_config__.tag
     for kind in (Propose, HeadRequest, NumberRequest, PayloadRequest, Follow, CheckpointsRequest,
-                 BlockRequest, StagesRequest)
+                 BlockRequest, StagesRequest, RowsRequest)
 }  # fmt: skip
 
 CHANNELS = {int(channel) for channel in Channel}

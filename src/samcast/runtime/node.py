@@ -24,6 +24,7 @@ from samcast.group.storage import (
     Filled,
     Freed,
     Rotted,
+    SendRows,
     SendStored,
     StoreBatch,
     StoreMarks,
@@ -59,6 +60,7 @@ from samcast.runtime.trail import Trail
 from samcast.wire.group import Repair
 from samcast.wire.order import EPOCH_NONE, Epoch
 from samcast.wire.records import SuperRecord
+from samcast.wire.rows import gather
 
 if TYPE_CHECKING:
     from samcast.runtime.metrics import Metrics
@@ -374,12 +376,12 @@ class Node:
                     self._check_room()
         elif type(effect) is SendStored:
             self._send_stored(at, effect)
-        elif type(effect) is DropBatch:
+        elif type(effect) is SendRows:
+            self._send_rows(effect)
+        elif isinstance(effect, DropBatch | DropCollected):
             assert self._data is not None
-            self._data.forget((effect.key,))
-        elif type(effect) is DropCollected:
-            assert self._data is not None
-            self._data.forget(effect.keys)
+            keys = (effect.key,) if isinstance(effect, DropBatch) else effect.keys
+            self._data.forget(keys)
         elif type(effect) is Introduce:
             self._mesh.introduce(effect.places)
         elif type(effect) is Configured:
@@ -401,6 +403,20 @@ class Node:
             found.append((number, payload))
         if found:
             self.send(effect.to, Repair(tuple(found)))
+
+    def _send_rows(self, effect: SendRows) -> None:
+        assert self._data is not None
+        payloads: list[bytes] = []
+        size = 0
+        for key, payload in zip(effect.keys, self._data.read_many(effect.keys), strict=True):
+            if payload is None:
+                self._on_rotted(key)
+                break
+            size += len(payload)
+            if payloads and size > REPAIR_BYTES_MAX:
+                break
+            payloads.append(payload)
+        self.send(effect.to, gather(effect.group, effect.number_first, payloads))
 
     def send(self, to: int, message: Any) -> None:
         """To another node, or to a client."""

@@ -35,6 +35,7 @@ from samcast.wire.retention import (
     KeepRequest,
     LeaseRequest,
 )
+from samcast.wire.rows import Rows, RowsRequest
 from samcast.wire.stages import StageKey, Stages, StagesRequest
 
 RunKey = tuple[Natural, SenderId, Natural, Natural]  # group, sender, incarnation, counter_first
@@ -480,6 +481,8 @@ AnyControl = (
     | BlockReply
     | StagesRequest
     | Stages
+    | RowsRequest
+    | Rows
 )
 
 encode_control = msgspec.msgpack.Encoder().encode

@@ -84,6 +84,19 @@ def read_record(data: bytes, *, generation: int, offset: int) -> tuple[int, byte
     return header.kind, bytes(data[_BODY_FROM : _BODY_FROM + header.length])
 
 
+def body_at(data: bytes, place: int, *, generation: int, offset: int) -> bytes | None:
+    """The same from the middle of what was read, and fast, for who reads many. The body's check
+    covers the header, too: it is over the place, and just where the header says."""
+    start = place + _BODY_FROM
+    if start > len(data):
+        return None
+    magic, _, _, _, length, written, check = _FIELDS.unpack_from(data, place)
+    body = data[start : start + length]
+    if magic != _MAGIC or written != generation or len(body) != length:
+        return None
+    return body if crc32c(body, crc32c(_PLACE.pack(generation, offset))) == check else None
+
+
 def scan_segment(data: bytes, generation: int) -> SegmentScan:
     """Every sound record of this generation, and where there may have been more."""
     found: list[Found] = []

@@ -1,0 +1,168 @@
+"""Ranges of a group's messages for those who want columns and not batches.
+
+Where runs are long they are sent as they are. Where they are short, as many slow senders make them,
+a data server puts many into one answer: columns of all their messages as in a batch, and beside
+them one cell per run of what its messages have in common.
+
+Tags go on from those of `wire.stages`.
+"""
+
+import struct
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+from samcast.wire.batch import ABSENT, BATCH_HEADER_BYTES, SENDER_BYTES, Source, assemble, spans_of
+from samcast.wire.control import Control
+from samcast.wire.order import Natural
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SHORT_RUN_MAX = 256  # messages; longer ones are cheap as they are
+RUNS_MAX = 2048  # of an answer: a few milliseconds of a server's time
+
+# Of a stored run: sender, counter_first, count, stage, sent_ms, and the prefix of its columns.
+_RUN = struct.Struct("<8x16sQ8xII16xQ8xIIII")
+_ONE_BODY = 1  # flags of a run that has bodies and nothing else
+_ONE_BODY_FROM = BATCH_HEADER_BYTES + 16 + 8  # of a run of one message
+
+
+class RowsRequest(Control, frozen=True, gc=False, array_like=True, tag=41):
+    """Anyone -> data server: messages from a number on, up to another."""
+
+    group: Natural
+    number_first: Natural
+    number_end: Natural
+
+
+class Rows(Control, frozen=True, gc=False, array_like=True, tag=42):
+    """Data server -> who asked: short runs that follow each other; none: it can't go on from
+    there."""
+
+    group: Natural
+    number_first: Natural
+    counts: bytes = b""  # of messages, u32 for each run
+    counters: bytes = b""  # the first one's, u64
+    sent_ms: bytes = b""  # u64
+    who: bytes = b""  # which of the senders, u32
+    stages: bytes = b""  # u32, as of batches
+    senders: bytes = b""  # 16 bytes each
+    columns: bytes = b""  # as of one batch
+
+
+def gather(group: int, number_first: int, payloads: Sequence[bytes]) -> Rows:
+    """One answer from stored runs, the first of which has this number."""
+    counts, counters, sent, who = array("I"), array("Q"), array("Q"), array("I")
+    stages = array("I")
+    senders: dict[bytes, int] = {}
+    columns = (Gathered(), Gathered(), Gathered())
+    bodies, keys, headers = columns
+    for payload in payloads:
+        sender, counter, count, stage, sent_ms, length, _, _, flags = _RUN.unpack_from(payload)
+        counts.append(count)
+        counters.append(counter)
+        stages.append(stage)
+        sent.append(sent_ms)
+        who.append(senders.setdefault(sender, len(senders)))
+        if count == 1 and flags == _ONE_BODY:
+            bodies.cells.append(payload[_ONE_BODY_FROM : _ONE_BODY_FROM + length])
+            bodies.lengths.append(length)
+            keys.lengths.append(0)
+            headers.lengths.append(0)
+        else:
+            _add_run(payload, count, columns)
+    return Rows(
+        group,
+        number_first,
+        counts.tobytes(),
+        counters.tobytes(),
+        sent.tobytes(),
+        who.tobytes(),
+        stages.tobytes(),
+        b"".join(senders),
+        assemble([column.source() for column in columns]),
+    )
+
+
+class Gathered:
+    """One column of many runs."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []  # of each message's cell
+        self.cells: list[bytes] = []  # of runs, or of messages
+
+    def source(self) -> Source:
+        """As `assemble` takes it."""
+        if not self.cells:
+            return ABSENT
+        offsets = array("i", accumulate(self.lengths, initial=0))
+        return offsets.tobytes(), offsets[-1], self.cells
+
+
+def _add_run(payload: bytes, count: int, columns: Sequence[Gathered]) -> None:
+    stored = payload[BATCH_HEADER_BYTES:]
+    for column, (offsets_at, block_at, length) in zip(
+        columns, spans_of(stored, count)[0], strict=True
+    ):
+        if not length:
+            column.lengths += [0] * count
+            continue
+        offsets = array("i", stored[offsets_at : offsets_at + 4 * (count + 1)])
+        column.lengths += [b - a for a, b in pairwise(offsets)]
+        column.cells.append(stored[block_at : block_at + length])
+
+
+def count_of(rows: Rows) -> int:
+    """How many messages these are."""
+    return sum(array("I", rows.counts))
+
+
+def arrow_of_rows(rows: Rows) -> "pyarrow.RecordBatch":
+    """The same columns as `wire.arrow.arrow_of` gives, but for the incarnation."""
+    import pyarrow as arrow
+
+    counts = array("I", rows.counts)
+    count = sum(counts)
+    runs = len(counts)
+    senders = arrow.FixedSizeBinaryArray.from_buffers(
+        arrow.binary(SENDER_BYTES),
+        len(rows.senders) // SENDER_BYTES,
+        [None, arrow.py_buffer(rows.senders)],
+    )
+    who = _column(arrow, arrow.uint32(), runs, rows.who)
+    counters = _column(arrow, arrow.uint64(), runs, rows.counters)
+    sent_ms = _column(arrow, arrow.int64(), runs, rows.sent_ms)
+    numbers = arrow.arange(rows.number_first, rows.number_first + count)
+    if runs != count:
+        ends = arrow.array(accumulate(counts), arrow.int32())
+        each = arrow.RunEndEncodedArray.from_arrays(ends, arrow.arange(0, runs))
+        at = arrow.compute.run_end_decode(each)
+        firsts = arrow.array(accumulate(counts[:-1], initial=0), arrow.int64())
+        within = arrow.compute.subtract(arrow.arange(0, count), firsts.take(at))
+        # The messages of a transaction share its counter.
+        is_run = arrow.compute.equal(_column(arrow, arrow.uint32(), runs, rows.stages), 0)
+        within = arrow.compute.multiply(within, is_run.cast(arrow.int64()).take(at))
+        who, sent_ms = who.take(at), sent_ms.take(at)
+        counters = arrow.compute.add(counters.take(at), within.cast(arrow.uint64()))
+    cells = _cells(arrow, rows.columns, count)
+    names = ["number", "sender", "counter", "sent_ms", "key", "headers", "body"]
+    return arrow.RecordBatch.from_arrays(
+        [numbers, senders.take(who), counters, sent_ms, *cells], names=names
+    )
+
+
+def _column(arrow: Any, kind: Any, count: int, data: bytes) -> Any:
+    return arrow.Array.from_buffers(kind, count, [None, arrow.py_buffer(data)])
+
+
+def _cells(arrow: Any, columns: bytes, count: int) -> list[Any]:
+    bodies, keys, headers = spans_of(columns, count)[0]
+    whole, size = arrow.py_buffer(columns), 4 * (count + 1)
+    found: list[Any] = []
+    for offsets_at, block_at, length in (keys, headers, bodies):
+        offsets = whole.slice(offsets_at, size) if length else arrow.py_buffer(bytes(size))
+        buffers = [None, offsets, whole.slice(block_at, length)]
+        found.append(arrow.Array.from_buffers(arrow.binary(), count, buffers))
+    return found

@@ -1,0 +1,87 @@
+"""Reading a range by hand: part after part, from whoever can."""
+
+import pytest
+
+from samcast.group.row_reader import (
+    ANSWERS_MAX,
+    PAUSE_MS,
+    REPEAT_MS,
+    RowReader,
+    RowsCame,
+    RowsGone,
+    Taken,
+)
+from samcast.machine.ports import NEVER_MS, Effect, Received, Send, Ticked
+from samcast.wire.batch import encode_batch
+from samcast.wire.group import Repair
+from samcast.wire.retention import Collected
+from samcast.wire.rows import Rows, RowsRequest, gather
+from tests.group.build import CONFIGURATION, GROUP, batch, codes, only
+
+
+def asked(effects: list[Effect]) -> tuple[int, int]:
+    """Who is asked, and from which number on."""
+    (send,) = only(Send, effects)
+    assert isinstance(send.message, RowsRequest)
+    assert send.message.number_end == 100
+    return send.to, send.message.number_first
+
+
+def reading() -> RowReader:
+    reader = RowReader(70, CONFIGURATION, 2, (GROUP, 5, 100))
+    assert asked(reader.step([Ticked(0)])) == (2, 5)
+    return reader
+
+
+def short(first: int, count: int) -> Received:
+    runs = [encode_batch(batch(at + 1)) for at in range(count)]
+    return Received(2, gather(GROUP, first, runs))
+
+
+@pytest.mark.req("PIP-01")
+def test_each_part_is_followed_by_the_question_for_the_next() -> None:
+    reader = reading()
+    effects = reader.step([short(4, 3)])  # It begins before what was asked for.
+    (came,) = only(RowsCame, effects)
+    assert came.end == 7
+    assert asked(effects) == (2, 7)
+    long = Repair(((7, encode_batch(batch(1, 30))), (37, encode_batch(batch(31, 70)))))
+    effects = reader.step([Received(2, long)])
+    (came,) = only(RowsCame, effects)
+    assert [number for number, _ in came.runs] == [7, 37]
+    assert came.end == 107
+    assert not only(Send, effects)
+    assert reader.due_ms() == NEVER_MS
+
+
+def test_what_does_not_follow_is_not_taken() -> None:
+    reader = reading()
+    assert not only(RowsCame, reader.step([short(6, 3)]))
+    assert not only(RowsCame, reader.step([short(1, 4)]))
+    gap = Repair(((8, encode_batch(batch(1, 30))),))
+    assert not only(RowsCame, reader.step([Received(2, gap)]))
+    assert codes(reader.step([Received(2, Repair(((5, b"nonsense"),)))])) == ["repair-malformed"]
+
+
+def test_who_is_silent_or_can_not_go_on_is_passed_over() -> None:
+    reader = reading()
+    assert not reader.step([Ticked(REPEAT_MS - 1)])
+    assert asked(reader.step([Ticked(REPEAT_MS)])) == (3, 5)
+    assert not reader.step([Received(3, Rows(GROUP, 5))])
+    assert asked(reader.step([Ticked(REPEAT_MS + PAUSE_MS)])) == (1, 5)
+
+
+def test_no_more_is_asked_for_than_is_taken() -> None:
+    reader = reading()
+    for turn in range(ANSWERS_MAX):
+        effects = reader.step([short(5 + turn, 1)])
+        assert bool(only(Send, effects)) == (turn < ANSWERS_MAX - 1)
+    assert reader.due_ms() == NEVER_MS
+    assert asked(reader.step([Taken()])) == (2, 5 + ANSWERS_MAX)
+
+
+def test_what_is_gone_ends_it() -> None:
+    reader = reading()
+    (gone,) = only(RowsGone, reader.step([Received(2, Collected(GROUP, 50))]))
+    assert gone.number == 50
+    assert not reader.step([Ticked(10_000), short(5, 3)])
