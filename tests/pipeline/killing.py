@@ -1,6 +1,6 @@
 """Exactly once, for real: a stream from group to group whose processes are killed again and again.
 
-    python -m tests.pipeline.killing --rows 2000000 --kills 20
+    python -m tests.pipeline.killing --rows 4000000 --kills 20
 
 Four kinds of kills take turns: the driver just after the sink's commit and before Spark's own, the
 driver anywhere, a worker of Spark with all that it runs, a node of the cluster. In the end every
@@ -99,8 +99,9 @@ class Killing:
                 raise AssertionError(f"no progress; the end of the driver's log:\n{log[-4000:]}")
             time.sleep(0.2)
 
-    def kill(self, kind: str) -> None:
+    def kill(self, kind: str, rows: int) -> None:
         before = self.head()
+        assert before < rows, f"all is copied after {sum(self.kills.values())} kills: more rows"
         self.await_progress(lambda head: head > before)
         time.sleep(self._chance.random() * 1.5)
         if kind == COMMIT:
@@ -179,7 +180,7 @@ def run(folder: Path, rows: int, kills: int, rows_per_batch: int, say: Say) -> N
         killing = Killing(made, spark, rows_per_batch, say)
         try:
             for at in range(kills):
-                killing.kill(KINDS[at % len(KINDS)])
+                killing.kill(KINDS[at % len(KINDS)], rows)
             killing.finish(rows)
         finally:
             killing.stop()
@@ -194,9 +195,9 @@ def say_aloud(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--rows-per-batch", type=int, default=50_000)
+    parser.add_argument("--rows-per-batch", type=int, default=25_000)
     said = parser.parse_args()
     if said.kills * said.rows_per_batch > said.rows // 2:
         parser.error("too few rows: every kill needs a batch or two")

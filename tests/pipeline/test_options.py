@@ -19,7 +19,7 @@ def test_what_is_not_said_has_its_default() -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({}, 'option "group" is missing'),
+        ({}, 'option "group" (or "table") is missing'),
         ({"group": "a", "colour": "red"}, "option 'colour' is none that samcast knows"),
         ({"group": "a", "start": "soon"}, "option start is 'soon'; it must be a number from 1 on"),
         ({"group": "a", "start": "0"}, "option start is '0'"),

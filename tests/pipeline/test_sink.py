@@ -145,6 +145,11 @@ def test_a_stream_keeps_a_table_current(
         table.wait_for(client.group("table/counts").head(), 20)
         del wanted[b"0"]
         assert dict(table.items()) == {**wanted, b"new": b"x"}
+    reader = spark.read.format("samcast").option("cluster", cluster.address)
+    rows = reader.option("table", "counts").load().collect()
+    assert {bytes(r.key): bytes(r.value) for r in rows} == {**wanted, b"new": b"x"}
+    with pytest.raises(Exception, match="there is no table 'nowhere' here; there are: counts"):
+        reader.option("table", "nowhere").load()
 
 
 @pytest.mark.req("PIP-03")

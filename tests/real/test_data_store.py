@@ -166,6 +166,26 @@ def open_files() -> list[str]:
     return found
 
 
+@pytest.mark.req("PIP-01")
+def test_many_are_read_as_each_of_them_is(tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path, range(1, 60)))
+    path = segments_in(tmp_path)[0][1]
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    some = [key(at) for at in (40, 2, 1, 59, 3, 2, 77)]
+
+    def check(store: DataStore, recovery: DataRecovery) -> None:
+        wanted = [encode_batch(batch(at)) for at in (40, 2, 59, 3, 2)]
+        many = store.read_many(some)
+        assert many[2] is None  # rotten
+        assert many[6] is None  # never there
+        assert [m for m in many if m is not None] == wanted
+        assert store.read_many(some[3:6]) == wanted[2:]
+
+    run(tmp_path, check)
+
+
 def test_the_scrub_finds_rot_and_reads_all_else(tmp_path: Path) -> None:
     asyncio.run(written(tmp_path, range(1, 6)))
     path = segments_in(tmp_path)[0][1]

@@ -1,6 +1,7 @@
 """`samcast pipeline`: runs PySpark files."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,13 +25,26 @@ def run(
     """Run a file with a Spark session that is ready for it, and show what its streams do."""
     from samcast.pipeline.running import run_file
 
-    shown: dict[str, int] = {}
+    address = address_of(cluster, folder)
+    if sys.stderr.isatty():
+        with Bars() as bars:
+            run_file(file, context.args, master, address, bars.show)
+    else:
+        run_file(file, context.args, master, address, Lines().show)
 
-    def show(name: str, progress: dict[str, Any]) -> None:
+
+class Lines:
+    """A line for each batch, for logs."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, int] = {}
+
+    def show(self, name: str, progress: dict[str, Any]) -> None:
+        """Say what is new."""
         batch = int(progress.get("batchId", 0))
-        if shown.get(name) == batch:
+        if self._shown.get(name) == batch:
             return
-        shown[name] = batch
+        self._shown[name] = batch
         rows, rate = progress.get("numInputRows", 0), progress.get("processedRowsPerSecond") or 0
         ends = [source.get("endOffset") for source in progress.get("sources", [])]
         typer.echo(
@@ -39,7 +53,47 @@ def run(
             err=True,
         )
 
-    run_file(file, context.args, master, address_of(cluster, folder), show)
+
+class Bars:
+    """A bar for each query, for people: how far it is of what there is."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._bars = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"), console=Console(stderr=True),
+        )  # fmt: skip
+        self._tasks: dict[str, tuple[Any, int]] = {}  # and where it began
+
+    def __enter__(self) -> "Bars":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bars.stop()
+
+    def show(self, name: str, progress: dict[str, Any]) -> None:
+        """Draw what is known by now."""
+        sources = progress.get("sources", [])
+        ends = [_number(source.get("endOffset")) for source in sources]
+        starts = [_number(source.get("startOffset")) for source in sources]
+        latest = [_number(source.get("latestOffset")) for source in sources]
+        if name not in self._tasks:
+            task = self._bars.add_task(name, total=None, rate="")
+            self._tasks[name] = (task, sum(starts))
+        task, first = self._tasks[name]
+        rate = float(progress.get("processedRowsPerSecond") or 0)
+        total = max(sum(ends), sum(latest)) - first
+        self._bars.update(
+            task, completed=sum(ends) - first, total=total, rate=f"{rate:,.0f} rows/s"
+        )
+
+
+def _number(offset: Any) -> int:
+    text = _offset(offset)
+    return int(text) if text.isdecimal() else 0
 
 
 def _offset(end: Any) -> str:

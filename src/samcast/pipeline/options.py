@@ -14,10 +14,10 @@ ROWS_PER_TRIGGER = 1_000_000
 LEASE_SECONDS = 24 * 3600
 NEWEST = "newest"
 OLDEST = "oldest"
-FOR_READING = ("cluster", "group", "start", "end", "rows_per_batch", "rows_per_trigger",
+FOR_READING = ("cluster", "group", "table", "start", "end", "rows_per_batch", "rows_per_trigger",
                "partitions", "lease", "lease_seconds")  # fmt: skip
 FOR_WRITING = ("cluster", "group", "table", "name", "create", "timeout")
-SPARKS_OWN = ("path", "checkpointlocation")
+SPARKS_OWN = ("path", "checkpointlocation", "queryname")
 TIMEOUT_S = 120
 
 
@@ -26,7 +26,8 @@ class ReadOptions:
     """What to read, and how."""
 
     cluster: str  # "": as `samcast.connect()` finds it
-    group: str
+    group: str  # one of these two
+    table: str
     start: int | str  # a number, or where
     end: int | None  # the first number that isn't read any more; None: what there is
     rows_per_batch: int
@@ -51,9 +52,7 @@ class WriteOptions:
 def read_options(said: Mapping[str, str]) -> ReadOptions:
     """All of them, or one sentence about the first that is wrong."""
     lower = _known(said, FOR_READING, "reads")
-    group = lower.get("group") or lower.get("path", "")
-    if not group:
-        raise ConfigError('option "group" is missing: which group is to be read?')
+    group, table = _group_or_table(lower, "to be read")
     start, end = _start(lower.get("start", OLDEST)), lower.get("end")
     last = None if end is None else _number("end", end, 1)
     if last is not None and isinstance(start, int) and last < start:
@@ -61,6 +60,7 @@ def read_options(said: Mapping[str, str]) -> ReadOptions:
     return ReadOptions(
         cluster=lower.get("cluster", ""),
         group=group,
+        table=table,
         start=start,
         end=last,
         rows_per_batch=_number("rows_per_batch", lower.get("rows_per_batch", ROWS_PER_BATCH), 1),
@@ -76,14 +76,7 @@ def read_options(said: Mapping[str, str]) -> ReadOptions:
 def write_options(said: Mapping[str, str]) -> WriteOptions:
     """The same for writing."""
     lower = _known(said, FOR_WRITING, "writes")
-    table = lower.get("table", "")
-    group = lower.get("group") or ("" if table else lower.get("path", ""))
-    if bool(group) == bool(table):
-        raise ConfigError(
-            'options "group" and "table" are both there: write to one of them'
-            if group
-            else 'option "group" (or "table") is missing: where are the rows to go?'
-        )
+    group, table = _group_or_table(lower, "to be written")
     create = lower.get("create", "false").lower()
     if create not in ("true", "false"):
         raise ConfigError(f"option create is {create!r}; it must be true or false")
@@ -104,6 +97,16 @@ def _known(said: Mapping[str, str], known: tuple[str, ...], does: str) -> dict[s
             there = ", ".join(known)
             raise ConfigError(f"option {key!r} is none that samcast {does} with; there are {there}")
     return lower
+
+
+def _group_or_table(lower: Mapping[str, str], what: str) -> tuple[str, str]:
+    table = lower.get("table", "")
+    group = lower.get("group") or ("" if table else lower.get("path", ""))
+    if group and table:
+        raise ConfigError('options "group" and "table" are both there: name one of them')
+    if not group and not table:
+        raise ConfigError(f'option "group" (or "table") is missing: which one is {what}?')
+    return group, table
 
 
 def _start(said: str) -> int | str:

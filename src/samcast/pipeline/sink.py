@@ -36,6 +36,7 @@ from samcast.errors import ConfigError, SamcastError
 from samcast.pipeline.encoding import stages_of_group, stages_of_table
 from samcast.pipeline.options import WriteOptions
 from samcast.pipeline.reading import all_nodes, connected, turned
+from samcast.pipeline.tables import check_table
 
 if TYPE_CHECKING:
     import pyarrow
@@ -116,13 +117,7 @@ def _group_id(client: Client, options: WriteOptions) -> int:
     if options.table:
         if options.create:
             client.table(options.table, wait=False)
-        elif TABLES + options.table not in client.groups():
-            tables = [g[len(TABLES) :] for g in client.groups() if g.startswith(TABLES)]
-            there = ", ".join(sorted(tables)[:10]) or "none"
-            raise ConfigError(
-                f"there is no table {options.table!r} here; there are: {there}; or make it with"
-                ' option("create", "true")'
-            )
+        check_table(client, options.table)
         return client.group(TABLES + options.table).id
     if not options.create and options.group not in client.groups():
         there = ", ".join(sorted(client.groups())[:10]) or "none"

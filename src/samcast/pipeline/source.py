@@ -45,6 +45,8 @@ from samcast.pipeline.reading import (
     turned,
 )
 from samcast.pipeline.sink import StreamWriter, Target, Writer, target_of
+from samcast.pipeline.tables import SCHEMA as TABLE_SCHEMA
+from samcast.pipeline.tables import TableReader, check_table
 
 if TYPE_CHECKING:
     import pyarrow
@@ -80,16 +82,28 @@ class SamcastSource(DataSource):
     def schema(self) -> str:
         """Asked for as soon as a query names us: a mistake is told then, and not by a worker."""
         options = read_options(self._said)
+        if options.table:
+            with connected(options.cluster) as client:
+                check_table(client, options.table)
+            return TABLE_SCHEMA
         with connected(options.cluster) as client:
             first_number(open_group(client, options.group), options)
         return SCHEMA
 
     def reader(self, schema: Any) -> DataSourceReader:
         options = read_options(self._said)
+        if options.table:
+            return TableReader(options)
         return FilteringReader(options) if _pushes_filters() else Reader(options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return StreamReader(read_options(self._said))
+        options = read_options(self._said)
+        if options.table:
+            raise ConfigError(
+                "a table is no stream: read it with spark.read, and join that to a stream; or read"
+                f" its changes as the group table/{options.table}"
+            )
+        return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
