@@ -48,6 +48,8 @@ def prepare(master: str, cluster: str) -> None:
     settings += [f"--conf {key}={value}" for key, value in CONFIG.items()]
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # Spark's default is for clusters: 200 tasks for a handful of rows.
+        settings.append(f"--conf spark.sql.shuffle.partitions={2 * (os.cpu_count() or 1)}")
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*settings, "pyspark-shell"])
 
 
