@@ -26,6 +26,7 @@ import samcast
 from samcast.runtime.local_cluster import LocalCluster
 from tests.pipeline.standalone import Standalone, standalone
 from tests.real.conftest import running
+from tests.real.striking import pause
 
 PROGRESS_S = 240.0
 COMMIT, DRIVER, WORKER, NODE = "driver, between the two commits", "driver", "worker", "node"
@@ -97,13 +98,13 @@ class Killing:
             if time.monotonic() > limit:
                 log = (self.spark.folder / "driver.log").read_text(errors="replace")
                 raise AssertionError(f"no progress; the end of the driver's log:\n{log[-4000:]}")
-            time.sleep(0.2)
+            pause(0.2)
 
     def kill(self, kind: str, rows: int) -> None:
         before = self.head()
         assert before < rows, f"all is copied after {sum(self.kills.values())} kills: more rows"
         self.await_progress(lambda head: head > before)
-        time.sleep(self._chance.random() * 1.5)
+        pause(self._chance.random() * 1.5)
         if kind == COMMIT:
             mark = self.folder.with_name(self.folder.name + ".die")
             mark.touch()
@@ -120,7 +121,7 @@ class Killing:
         else:
             name = self._chance.choice([node.name for node in self.cluster.plan().present])
             self.cluster.kill(name)
-            time.sleep(1)
+            pause(1)
             self.cluster.start(name)
         self.kills[kind] += 1
         self.say(f"killed: {kind}; {self.head()} rows there")

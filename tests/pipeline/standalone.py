@@ -11,6 +11,7 @@ from pathlib import Path
 
 from samcast.pipeline.java import ensure_java
 from samcast.runtime.local_cluster import free_ports
+from tests.real.striking import pause
 
 START_S = 60.0
 LAUNCHER = "org.apache.spark.deploy"
@@ -69,7 +70,7 @@ class Standalone:
         while words not in (text := log.read_text(errors="replace")):
             if time.monotonic() > limit or self._processes[name].poll() is not None:
                 raise AssertionError(f"{name} of Spark has not started:\n{text[-2000:]}")
-            time.sleep(0.1)
+            pause(0.1)
 
     def kill(self, name: str) -> None:
         """A worker with all that it runs."""
