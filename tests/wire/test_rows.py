@@ -4,9 +4,11 @@ import pyarrow as arrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from samcast.wire.arrow import arrow_of
 from samcast.wire.batch import Batch, Message, columns_from_messages, encode_batch, make_batch
+from samcast.wire.errors import WireError
 from samcast.wire.rows import arrow_of_rows, count_of, gather
 
 CELL = st.binary(max_size=5)
@@ -42,3 +44,30 @@ def test_rows_put_together_are_those_of_each_run(
     found = arrow.Table.from_batches([arrow_of_rows(rows)])
     found.validate(full=True)
     assert found.to_pylist() == wanted.to_pylist()
+
+
+GOOD = gather(3, 1, [encode_batch(made(at, [Message(b"x")], b"a" * 16, 0)) for at in range(3)])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"counts": GOOD.counts[:-1]},
+        {"counts": GOOD.counts[4:]},
+        {"counts": bytes(4) + GOOD.counts[4:]},
+        {"counts": b"\xff" * 12},
+        {"counters": GOOD.counters + b"x"},
+        {"counters": GOOD.counters[:-1]},
+        {"sent_ms": b""},
+        {"stages": b""},
+        {"who": b"\x01" + GOOD.who[1:]},
+        {"senders": GOOD.senders[1:]},
+        {"columns": b""},
+        {"columns": GOOD.columns + bytes(8)},
+        {"columns": GOOD.columns[:20] + b"\xff" + GOOD.columns[21:]},
+    ],
+)
+def test_rows_that_do_not_fit_together_are_refused(bad: dict[str, bytes]) -> None:
+    assert count_of(GOOD) == 3
+    with pytest.raises(WireError):
+        count_of(structs.replace(GOOD, **bad))

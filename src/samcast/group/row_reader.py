@@ -95,7 +95,11 @@ class RowReader:
     def _on_rows(self, rows: Rows, out: list[Effect]) -> None:
         if rows.group != self._group:
             return
-        end = rows.number_first + count_of(rows)
+        try:
+            end = rows.number_first + count_of(rows)
+        except WireError as error:
+            out.append(Warn("rows-malformed", str(error)))
+            return
         if rows.number_first <= self.number_next < end:
             self._come(RowsCame(rows, (), end), end, out)
         elif not rows.counts and rows.number_first == self.number_next:

@@ -239,7 +239,7 @@ def _freeze(header: bytes, columns: bytes) -> Batch:
             f" {sent_ms} is not below {_U63_END}",
         )
     _check_span(counter_first, count)
-    _check_columns(columns, count)
+    check_columns(columns, count)
     digest = xxh3_128(memoryview(header)[: _IDENTITY.size])
     digest.update(columns)
     return Batch(
@@ -289,7 +289,8 @@ def check_size(length: int) -> None:
         )
 
 
-def _check_columns(columns: bytes, count: int) -> None:
+def check_columns(columns: bytes, count: int) -> None:
+    """As a receiver does."""
     if len(columns) < _PREFIX.size:
         raise _faulty("batch-truncated", f"{len(columns)} bytes of columns, and a prefix has 16")
     _check_flags(columns)

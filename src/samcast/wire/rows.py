@@ -13,8 +13,18 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
-from samcast.wire.batch import ABSENT, BATCH_HEADER_BYTES, SENDER_BYTES, Source, assemble, spans_of
+from samcast.wire.batch import (
+    ABSENT,
+    BATCH_HEADER_BYTES,
+    SENDER_BYTES,
+    Source,
+    assemble,
+    check_columns,
+    check_count,
+    spans_of,
+)
 from samcast.wire.control import Control
+from samcast.wire.errors import WireError
 from samcast.wire.order import Natural
 
 if TYPE_CHECKING:
@@ -115,8 +125,22 @@ def _add_run(payload: bytes, count: int, columns: Sequence[Gathered]) -> None:
 
 
 def count_of(rows: Rows) -> int:
-    """How many messages these are."""
-    return sum(array("I", rows.counts))
+    """How many messages these are; a `WireError` if they don't fit together, for what is read from
+    them goes by these lengths."""
+    runs = len(rows.counts) // 4
+    is_short = any(len(cells) != 4 * runs for cells in (rows.counts, rows.who, rows.stages))
+    is_short |= any(len(cells) != 8 * runs for cells in (rows.counters, rows.sent_ms))
+    if is_short or len(rows.senders) % SENDER_BYTES:
+        raise WireError("rows-lengths", f"columns of {runs} runs don't fit together; drop them")
+    if not runs:
+        return 0
+    count = sum(array("I", rows.counts))
+    is_of_nobody = max(array("I", rows.who)) >= len(rows.senders) // SENDER_BYTES
+    if is_of_nobody or 0 in array("I", rows.counts):
+        raise WireError("rows-senders", "a run is of nobody, or of nothing; drop them")
+    check_count(count)
+    check_columns(rows.columns, count)
+    return count
 
 
 def arrow_of_rows(rows: Rows) -> "pyarrow.RecordBatch":
