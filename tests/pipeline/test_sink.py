@@ -180,34 +180,32 @@ def test_writes_with_a_name_happen_once_for_each_batch(
     assert bodies(cluster)[1100:] == [b"once"]
 
 
-@pytest.mark.parametrize(
-    ("columns", "options", "complaint"),
-    [
-        ("id", {"group": "target"}, "needs a column 'body'"),
-        ("id as body", {"group": "target"}, "column 'body' is bigint; cast it"),
-        ("'x' as body, id", {"group": "target"}, "no place for column 'id'"),
-        ("'x' as value", {"table": "t", "create": "true"}, "needs a column 'key'"),
-        ("'x' as key", {"table": "t", "create": "true"}, "needs a column 'value'"),
-        ("'x' as body", {"group": "nowhere"}, "there is no group 'nowhere' here"),
-        ("'x' as key, 'y' as value", {"table": "nowhere"}, "there is no table 'nowhere' here"),
-        ("'x' as body", {}, 'option "group" .* is missing'),
-        ("'x' as body", {"group": "target", "table": "t"}, "are both there"),
-        ("'x' as body", {"group": "target", "tabel": "t"}, "option 'tabel' is none"),
-        ("'x' as body", {"group": "target", "create": "yes"}, "option create is 'yes'"),
-        ("'x' as body", {"group": "target", "timeout": "soon"}, "option timeout is 'soon'"),
-        ("'x' as body", {"group": "target", "mode": "overwrite"}, "nothing here is overwritten"),
-    ],
-)
+# Columns, options, and what is said about them.
+MISTAKES: list[tuple[str, dict[str, str], str]] = [
+    ("id", {"group": "target"}, "needs a column 'body'"),
+    ("id as body", {"group": "target"}, "column 'body' is bigint; cast it"),
+    ("'x' as body, id", {"group": "target"}, "no place for column 'id'"),
+    ("'x' as value", {"table": "t", "create": "true"}, "needs a column 'key'"),
+    ("'x' as key", {"table": "t", "create": "true"}, "needs a column 'value'"),
+    ("'x' as body", {"group": "nowhere"}, "there is no group 'nowhere' here"),
+    ("'x' as key, 'y' as value", {"table": "nowhere"}, "there is no table 'nowhere' here"),
+    ("'x' as body", {}, 'option "group" .* is missing'),
+    ("'x' as body", {"group": "target", "table": "t"}, "are both there"),
+    ("'x' as body", {"group": "target", "tabel": "t"}, "option 'tabel' is none"),
+    ("'x' as body", {"group": "target", "create": "yes"}, "option create is 'yes'"),
+    ("'x' as body", {"group": "target", "timeout": "soon"}, "option timeout is 'soon'"),
+    ("'x' as body", {"group": "target", "mode": "overwrite"}, "nothing here is overwritten"),
+]
+
+
+@pytest.mark.req("PIP-03", "PIP-09")
 def test_what_does_not_fit_is_told_before_anything_runs(
-    spark: "SparkSession",
-    cluster: LocalCluster,
-    columns: str,
-    options: dict[str, str],
-    complaint: str,
+    spark: "SparkSession", cluster: LocalCluster
 ) -> None:
     made(cluster, "target")
-    frame = spark.range(3).selectExpr(*columns.split(", "))
-    with pytest.raises(Exception, match=complaint) as raised:
-        write(frame, cluster, **options)
-    assert "Job aborted" not in str(raised.value)
+    for columns, options, complaint in MISTAKES:
+        frame = spark.range(3).selectExpr(*columns.split(", "))
+        with pytest.raises(Exception, match=complaint) as raised:
+            write(frame, cluster, **options)
+        assert "Job aborted" not in str(raised.value)
     assert bodies(cluster) == []
