@@ -147,7 +147,7 @@ def test_only_the_nonce_of_an_open_is_told_the_next_counter_and_the_last_numbers
     assert (outcome.nonce, outcome.kind, outcome.value) == (5, OutcomeKind.OPENED, 4)
     assert outcome.runs == ((1, 3, 1, of.digest),)
     other = core.outcome(5, request_of(open_entry(2, nonce=9)))
-    assert other == Outcome(5, OutcomeKind.FENCED, 2, next=4)
+    assert other == Outcome(5, OutcomeKind.FENCED, 2, head=3, next=4)
 
 
 def test_an_open_that_may_still_take_effect_has_no_outcome_yet() -> None:
@@ -215,7 +215,7 @@ def test_who_has_seen_more_than_a_prefix_hears_nothing_final_from_it(
     assert core.outcome(1, request) is None
     assert core.outcome(1, request, is_settled=True) == Outcome(1, kind, known, next=known)
     assert core.apply(run_entry(batch(1), 1))  # Now it is beyond all that the process had seen.
-    assert core.outcome(1, request) == Outcome(1, kind, known, next=known)
+    assert core.outcome(1, request) == Outcome(1, kind, known, head=known, next=known)
 
 
 @pytest.mark.parametrize("request_", [SenderRemovalRequest(GROUP, NAMED), GroupRemovalRequest(9)])

@@ -112,9 +112,9 @@ def test_stages_have_numbers_of_their_own() -> None:
 # The other side.
 
 
-def answers(cell: Cell, node: int, *keys: StageKey) -> Stages:
+def answers(cell: Cell, node: int, key: StageKey, digest: bytes) -> Stages:
     before = len(cell.seen)
-    cell.receive(node, 70, StagesRequest(keys))
+    cell.receive(node, 70, StagesRequest((key,), (digest,)))
     (answer,) = [m for m in sent((e for _, e in cell.seen[before:]), 70) if isinstance(m, Stages)]
     return answer
 
@@ -125,11 +125,12 @@ def test_data_servers_say_what_is_on_their_disks_and_what_is_in_vain() -> None:
     _, batch = staged()
     key = key_of(batch)
     uuid = cell.data[1].uuid
-    assert answers(cell, 1, key) == Stages(uuid, (), (), (), (key,))
+    assert answers(cell, 1, key, batch.digest) == Stages(uuid, (), (), (), (key,))
     cell.receive(1, 70, batch)
-    assert answers(cell, 1, key) == Stages(uuid, (key,), (), (), ())
+    assert answers(cell, 1, key, batch.digest) == Stages(uuid, (key,), (), (), ())
+    assert answers(cell, 1, key, bytes(16)) == Stages(uuid, (), (), (key,), ())
     cell.propose(OpenRequest(CELL, OWNER, 2, 0, 0, 5))
-    assert answers(cell, 1, key) == Stages(uuid, (), (), (key,), ())
+    assert answers(cell, 1, key, batch.digest) == Stages(uuid, (), (), (key,), ())
 
 
 @pytest.mark.req("PIP-03")
@@ -142,6 +143,6 @@ def test_stages_that_were_abandoned_are_aborted_in_time() -> None:
         cell.receive(node, 70, batch)
     key = key_of(batch)
     cell.run(4000)
-    assert answers(cell, 1, key).durable == (key,)
+    assert answers(cell, 1, key, batch.digest).durable == (key,)
     cell.run(3000)
-    assert answers(cell, 1, key).over == (key,)
+    assert answers(cell, 1, key, batch.digest).over == (key,)

@@ -176,8 +176,10 @@ def test_writes_with_a_name_happen_once_for_each_batch(
     assert sorted(int(body) for body in bodies(cluster)) == list(range(1100))
     one = spark.createDataFrame([("once",)], "body string")
     for _ in range(2):
-        write(one, cluster, group="target", name="a load of today")
+        write(one, cluster, group="target", name="a load", batch=20261116)
     assert bodies(cluster)[1100:] == [b"once"]
+    with pytest.raises(Exception, match="which batch of 'a load/"):
+        write(one, cluster, group="target", name="a load")
 
 
 # Columns, options, and what is said about them.

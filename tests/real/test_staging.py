@@ -88,7 +88,8 @@ def test_what_is_aborted_is_gone_and_what_is_decided_is_not(cluster: LocalCluste
         assert abort(client.engine, NAME, first.incarnation, 2, 20)
         with pytest.raises(ClientError):
             settle(client, first, 2, parts)
-        second = open_run(client.engine, NAME, "run 2", 1)
+        second = open_run(client.engine, NAME, "run 1", 2)  # It goes on.
+        assert second.incarnation > first.incarnation
         assert second.tx_next == 2
         settle(client, second, 2, staged(client, second, 2, 1, b"again"))
         assert bodies(client) == [b"stays", b"stays", b"again", b"again"]

@@ -68,6 +68,7 @@ def open_run(engine: Engine, name: str, run: str, tx: int) -> Opened:
             raise fenced(name)
         if tx + 1 < outcome.next:
             raise stale(name, tx, outcome.next)
+        birth = max(birth, outcome.head)  # A server that knows less can't answer that.
         # First ask whether that one is ours, then take it over.
         is_asked = outcome.value == incarnation
         incarnation, after = outcome.value + is_asked, outcome.value if is_asked else 0

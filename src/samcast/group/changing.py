@@ -147,7 +147,8 @@ class Changing:
             return True
         # What a server said before we began may be true of a disk that it had; and one that has
         # said nothing for long is not worth waiting for.
-        since = max(self._since_ms, sequencer.now_ms - self._patience_ms)
+        recent_ms = max(self._patience_ms, 2 * sequencer.report_ms)
+        since = max(self._since_ms, sequencer.now_ms - recent_ms)
         applied = [sequencer.applied_by(s.node, since) for s in staying_keepers(now, target)]
         held = kth_largest(applied, target.k_data)
         if sequencer.now_ms < self._drain_from_ms:

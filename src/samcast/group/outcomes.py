@@ -124,7 +124,9 @@ def open_outcome(
     row = rows.named.get(request.sender)
     if row is None and (request.sender in rows.tombstones or request.birth < rows.memory_floor):
         return Outcome(nonce, OutcomeKind.REMOVED)
-    if row and row.nonce == request.nonce and row.incarnation == request.incarnation:
+    is_same = row and row.nonce == request.nonce and row.incarnation == request.incarnation
+    # One that was ended by an ABORT is opened again, with the next incarnation.
+    if row and is_same and (request.after or not row.is_ended):
         runs = tuple((c, *run) for c, run in row.runs.items())
         return Outcome(nonce, OutcomeKind.OPENED, row.next, runs, (), rows.head)
     # Who goes on from an incarnation that isn't here yet has seen more of the log than this
@@ -137,7 +139,7 @@ def open_outcome(
         return Outcome(nonce, OutcomeKind.REFUSED if is_refused else OutcomeKind.REMOVED)
     if core.can_open(request):
         return None
-    return Outcome(nonce, OutcomeKind.FENCED, row.incarnation, next=row.next)
+    return Outcome(nonce, OutcomeKind.FENCED, row.incarnation, head=rows.head, next=row.next)
 
 
 def _tx_outcome(

@@ -75,9 +75,14 @@ class Repairs:
         server = self._server
         lists: tuple[list[StageKey], ...] = ([], [], [], [])
         durable, writing, over, unknown = lists
-        for key in request.stages[: self._settings.entries_per_message_max]:
+        most = self._settings.entries_per_message_max
+        for key, digest in zip(request.stages[:most], request.digests, strict=False):
             held = server.unnumbered.get(key)
-            if key in server.numbered or (held is not None and held.is_durable):
+            is_numbered = key in server.numbered
+            here = server.numbered.digest_of(key) if is_numbered else held and held.digest
+            if here is not None and here != digest:
+                over.append(key)  # What is here is not what was sent, and stays.
+            elif is_numbered or (held is not None and held.is_durable):
                 durable.append(key)
             elif held is not None:
                 writing.append(key)
@@ -102,7 +107,8 @@ class Repairs:
         found: dict[BatchKey, int] = {}
         self._find_span(group, first, end, found, self._settings.repairs_per_reply_max)
         if found:
-            out.append(SendStored(sender, tuple((number, key) for key, number in found.items())))
+            runs = tuple((number, key) for key, number in found.items())
+            out.append(SendStored(sender, runs, is_one=True))
         else:
             out.append(Send(sender, Rows(group, first)))
 

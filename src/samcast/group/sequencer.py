@@ -131,6 +131,11 @@ class Sequencer:
         """Entries that are on their way at any time."""
         return self._settings.entries_per_message_max
 
+    @property
+    def report_ms(self) -> int:
+        """At least so often a data server says what it has."""
+        return self._settings.retry_max_ms
+
     def applied_by(self, node: NodeId, since_ms: int) -> int:
         """A data server has all that is ordered up to this index, as it said since then."""
         return self._applied.get(node, 0) if self._applied_ms.get(node, -1) >= since_ms else 0

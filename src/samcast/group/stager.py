@@ -138,7 +138,8 @@ class Stager:
         for server in self._keepers:
             lacking = [key for key, sent in self._sent.items() if server not in sent.holders]
             if lacking:
-                out.append(Send(server, StagesRequest(tuple(lacking))))
+                digests = tuple(self._sent[key].batch.digest for key in lacking)
+                out.append(Send(server, StagesRequest(tuple(lacking), digests)))
 
     def _on_stages(self, server: NodeId, said: Stages, out: list[Effect]) -> None:
         if not lists(self._configuration, server, said.uuid, ROLE_DATA):

@@ -81,6 +81,7 @@ class SendStored(Effect, frozen=True, gc=False):
 
     to: int
     batches: tuple[tuple[int, BatchKey], ...]
+    is_one: bool = False  # not more than fits one answer: who asked will ask again
 
 
 class SendRows(Effect, frozen=True, gc=False):

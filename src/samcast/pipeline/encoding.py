@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 # stages: a decision names each of them.
 STAGE_BYTES_FIRST = 1024 * 1024
 STAGE_BYTES_MAX = 16 * 1024 * 1024
+PIECE_BYTES_MAX = (BATCH_COLUMNS_BYTES_MAX - STAGE_BYTES_MAX) // 2  # goes on top of a full stage
 WRITES_PER_CHANGE = 1000
+CHANGE_BYTES_MAX = 4 * 1024 * 1024
 
 Columns = tuple[bytes, int]  # of messages, and how many
 OF_GROUP = {"body": True, "key": False, "headers": False}  # and whether it must be there
@@ -56,7 +58,7 @@ def stages_of_group(batches: "Iterable[pyarrow.RecordBatch]") -> Iterator[Column
     waiting: list[Any] = []
     size, rows, most = 0, 0, STAGE_BYTES_FIRST
     for batch in batches:
-        for piece in _cut(batch):
+        for piece in _cut(batch, PIECE_BYTES_MAX, BATCH_MESSAGES_MAX // 4):
             waiting.append(piece)
             size, rows = size + piece.nbytes, rows + piece.num_rows
             if size >= most or rows >= BATCH_MESSAGES_MAX // 2:
@@ -71,16 +73,18 @@ def _columns(arrow: Any, batches: list[Any]) -> Columns:
     return columns_from_arrow(whole), whole.num_rows
 
 
-def _cut(batch: "pyarrow.RecordBatch") -> "Iterator[pyarrow.RecordBatch]":
-    """In halves until each is short enough to be part of a stage."""
+def _cut(
+    batch: "pyarrow.RecordBatch", bytes_max: int, rows_max: int
+) -> "Iterator[pyarrow.RecordBatch]":
+    """In halves until each is short enough, or a single row."""
     if not batch.num_rows:
         return
-    if batch.num_rows == 1 or batch.nbytes <= (BATCH_COLUMNS_BYTES_MAX - STAGE_BYTES_MAX) // 2:
+    if batch.num_rows == 1 or (batch.nbytes <= bytes_max and batch.num_rows <= rows_max):
         yield batch
         return
     half = batch.num_rows // 2
-    yield from _cut(batch.slice(0, half))
-    yield from _cut(batch.slice(half))
+    yield from _cut(batch.slice(0, half), bytes_max, rows_max)
+    yield from _cut(batch.slice(half), bytes_max, rows_max)
 
 
 def stages_of_table(batches: "Iterable[pyarrow.RecordBatch]") -> Iterator[Columns]:
@@ -88,8 +92,8 @@ def stages_of_table(batches: "Iterable[pyarrow.RecordBatch]") -> Iterator[Column
     bodies: list[bytes] = []
     size, most = 0, STAGE_BYTES_FIRST
     for batch in batches:
-        for at in range(0, batch.num_rows, WRITES_PER_CHANGE):
-            body = _change(batch.slice(at, WRITES_PER_CHANGE))
+        for piece in _cut(batch, CHANGE_BYTES_MAX, WRITES_PER_CHANGE):
+            body = _change(piece)
             if bodies and size + len(body) > most:
                 yield columns_from_cells(bodies), len(bodies)
                 bodies, size, most = [], 0, min(2 * most, STAGE_BYTES_MAX)

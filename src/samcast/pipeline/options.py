@@ -16,7 +16,7 @@ NEWEST = "newest"
 OLDEST = "oldest"
 FOR_READING = ("cluster", "group", "table", "start", "end", "rows_per_batch", "rows_per_trigger",
                "partitions", "lease", "lease_seconds")  # fmt: skip
-FOR_WRITING = ("cluster", "group", "table", "name", "create", "timeout")
+FOR_WRITING = ("cluster", "group", "table", "name", "batch", "create", "timeout")
 SPARKS_OWN = ("path", "checkpointlocation", "queryname")
 TIMEOUT_S = 120
 
@@ -45,6 +45,7 @@ class WriteOptions:
     group: str  # one of these two
     table: str
     name: str  # "": the query's id
+    batch: int | None  # of a write with a name: which one; None: as Spark says
     create: bool
     timeout: int
 
@@ -85,6 +86,7 @@ def write_options(said: Mapping[str, str]) -> WriteOptions:
         group=group,
         table=table,
         name=lower.get("name", ""),
+        batch=_number("batch", lower["batch"], 0) if "batch" in lower else None,
         create=create == "true",
         timeout=_number("timeout", lower.get("timeout", TIMEOUT_S), 1),
     )

@@ -106,9 +106,10 @@ def record_batches(
         for part in read_range(client.engine, group.id, first, end, SILENCE_S):
             for number_first, found in _arrow_of(part):
                 skip = max(0, first - number_first)
-                piece = found.slice(skip, min(found.num_rows, end - number_first) - skip)
+                piece = found.slice(skip, max(0, min(found.num_rows, end - number_first) - skip))
                 waiting.append(piece)
                 count += piece.num_rows
+            first = part.end  # A late answer may begin with what another one has brought.
             if count >= rows or part.end >= end:
                 yield from _joined(waiting, rows, name)
                 waiting, count = [], 0

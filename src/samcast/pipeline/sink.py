@@ -151,20 +151,27 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class Writer(DataSourceArrowWriter):
-    """`df.write`: one transaction. With a name it takes effect once under that name; and where it
-    is part of a stream, by `foreachBatch`, once for each batch."""
+    """`df.write`: one transaction. With a name it takes effect once for each batch under that name:
+    of the stream that it is part of, by `foreachBatch`, or as the option says."""
 
-    def __init__(self, target: Target, name: str) -> None:
+    def __init__(self, target: Target, name: str, batch: int | None) -> None:
         self._target = target
         self._run = f"spark-{secrets.token_hex(16)}"
-        self._name = name
+        self._name = name and f"{name}/{target.group}"
+        self._batch = batch
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Staged:
         """In a task."""
-        if self._name and _said(QUERY):
-            tx = int(_property(BATCH)) + 1
-            return self._target.stage(self._name, _property(RUN), tx, iterator)
-        return self._target.stage(self._name or self._run, self._run, 1, iterator)
+        if not self._name:
+            return self._target.stage(self._run, self._run, 1, iterator)
+        if self._batch is not None:
+            return self._target.stage(self._name, self._run, self._batch + 1, iterator)
+        if not _said(BATCH):  # A guess would take one batch for another, and leave it out.
+            raise ConfigError(
+                f"which batch of {self._name!r} is this? Outside of a stream, and in threads of"
+                ' your own, say it: option("batch", number), rising'
+            )
+        return self._target.stage(self._name, _property(RUN), int(_said(BATCH)) + 1, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver, when all tasks are done."""

@@ -108,7 +108,8 @@ class SamcastSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise ConfigError("nothing here is overwritten: write with mode('append')")
-        return Writer(*self._target(schema))
+        target, name = self._target(schema)
+        return Writer(target, name, write_options(self._said).batch)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         target, name = self._target(schema)

@@ -212,16 +212,25 @@ class DataStore:
             self._places.pop(key)
         return payload
 
-    def read_many(self, keys: Sequence[BatchKey]) -> list[bytes | None]:
-        """The same for many."""
-        places = self._places.get_many(keys)
-        if self._unsynced or None in places:
-            return [self.read(key) for key in keys]
+    def read_many(self, keys: Sequence[BatchKey], bytes_max: int) -> list[bytes | None]:
+        """The first of these as `read` gives them: as many as are on the disk and not more than so
+        many bytes; at least one."""
+        places: list[Place] = []
+        size = 0
+        for key, place in zip(keys, self._places.get_many(keys), strict=True):
+            if place is None or key in self._unsynced:
+                break
+            size += place[2]
+            if places and size > bytes_max:
+                break
+            places.append(place)
+        if not places:
+            return [self.read(key) for key in keys[:1]]
         found = self._reader.read_many(places)
         if None not in found:
             return found
         # A look at each alone tells whether it is rotten, or only lay beside a bad sector.
-        return [p if p is not None else self.read(k) for p, k in zip(found, keys, strict=True)]
+        return [p if p is not None else self.read(k) for p, k in zip(found, keys, strict=False)]
 
     def reader(self, open_max: int = OPEN_MAX) -> SegmentReader:
         """Reads by place; one for each thread that wants to."""

@@ -399,6 +399,8 @@ class Node:
                 continue
             if found and sum(len(p) for _, p in found) + len(payload) > REPAIR_BYTES_MAX:
                 self._mesh.send(effect.to, Repair(tuple(found)))
+                if effect.is_one:
+                    return
                 found = []
             found.append((number, payload))
         if found:
@@ -407,13 +409,10 @@ class Node:
     def _send_rows(self, effect: SendRows) -> None:
         assert self._data is not None
         payloads: list[bytes] = []
-        size = 0
-        for key, payload in zip(effect.keys, self._data.read_many(effect.keys), strict=True):
+        read = self._data.read_many(effect.keys, REPAIR_BYTES_MAX)
+        for key, payload in zip(effect.keys, read, strict=False):
             if payload is None:
                 self._on_rotted(key)
-                break
-            size += len(payload)
-            if payloads and size > REPAIR_BYTES_MAX:
                 break
             payloads.append(payload)
         self.send(effect.to, gather(effect.group, effect.number_first, payloads))

@@ -146,6 +146,7 @@ def count_of(rows: Rows) -> int:
 def arrow_of_rows(rows: Rows) -> "pyarrow.RecordBatch":
     """The same columns as `wire.arrow.arrow_of` gives, but for the incarnation."""
     import pyarrow as arrow
+    import pyarrow.compute  # as `arrow.compute`
 
     counts = array("I", rows.counts)
     count = sum(counts)

@@ -4,7 +4,7 @@ Tags go on from those of `wire.retention`.
 """
 
 from samcast.wire.control import Control
-from samcast.wire.order import Natural, SenderId
+from samcast.wire.order import Digest, Natural, SenderId
 
 # group, owner, incarnation, tx, stage
 StageKey = tuple[Natural, SenderId, Natural, Natural, Natural]
@@ -14,6 +14,7 @@ class StagesRequest(Control, frozen=True, gc=False, array_like=True, tag=39):
     """Who sent stages -> data server: which of these do you have?"""
 
     stages: tuple[StageKey, ...]
+    digests: tuple[Digest, ...]  # of the same
 
 
 class Stages(Control, frozen=True, gc=False, array_like=True, tag=40):
@@ -22,5 +23,5 @@ class Stages(Control, frozen=True, gc=False, array_like=True, tag=40):
     uuid: Natural
     durable: tuple[StageKey, ...]
     writing: tuple[StageKey, ...]
-    over: tuple[StageKey, ...]  # can't be decided any more, and are not kept
+    over: tuple[StageKey, ...]  # can't be decided any more, or are others than were sent
     unknown: tuple[StageKey, ...]
