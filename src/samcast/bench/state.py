@@ -130,6 +130,15 @@ with samcast.connect(sys.argv[1]) as client:
     print(json.dumps([began, took, len(seen), table.content_hash()]))
 """
 
+# What only uses the processor, at the same priority: how much of it is the machine?
+BYSTANDER = """
+import os, sys, time
+os.nice(19)
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    sum(range(1000))
+"""
+
 
 def _between(noted: list[list[float]], first: float, end: float) -> Result:
     """What the sender saw in a stretch of time."""
@@ -158,13 +167,17 @@ def join(m: Measuring) -> Result:
         time.sleep(PHASE_S)  # until the folds have caught up, too
         pause_s = 2 * BURST / most_per_s
         command = [sys.executable, "-c", SENDER, m.cluster.address, m.name(), str(pause_s)]
-        seconds = 4 * PHASE_S
+        seconds = 6 * PHASE_S
         with subprocess.Popen([*command, str(seconds)], stdout=subprocess.PIPE) as load:
             time.sleep(PHASE_S)
             memory = m.resident_mb()
             joined = subprocess.run([sys.executable, "-c", NEWCOMER, m.cluster.address],
                                     capture_output=True, check=True)  # fmt: skip
             grown = m.resident_mb()
+            time.sleep(PHASE_S / 2)
+            beside = time.monotonic()
+            bystander = [sys.executable, "-c", BYSTANDER, str(PHASE_S)]
+            subprocess.run(bystander, check=True)
             said, _ = load.communicate()
         noted = json.loads(said)
         at, took, steps, content = json.loads(joined.stdout)
@@ -174,7 +187,8 @@ def join(m: Measuring) -> Result:
             "steps_of_progress": steps, "most_per_s": round(most_per_s),
             "before": _between(noted, at - PHASE_S + 2, at),
             "during": _between(noted, at, at + took),
-            "after": _between(noted, at + took + 1, noted[-1][0]),
+            "after": _between(noted, at + took + 1, beside),
+            "beside_a_busy_process": _between(noted, beside, beside + PHASE_S),
             "resident_mb": memory, "resident_mb_during": grown}  # fmt: skip
 
 
