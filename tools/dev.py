@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def help_text() -> str:
-    rows = "\n".join(f"  {name:<10}{chore.purpose}" for name, chore in CHORES.items())
+    rows = "\n".join(f"  {name:<12}{chore.purpose}" for name, chore in CHORES.items())
     return (
         "usage: ./dev <chore> [arguments]\n\n"
         f"{rows}\n\n"

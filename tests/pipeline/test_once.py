@@ -18,6 +18,7 @@ from tests.pipeline.conftest import HAS_SPARK
 from tests.pipeline.killing import body_of, fill, run
 from tests.real.striking import pause
 
+START_S = 200.0  # of a second driver, on a machine that is busy with the first one
 pytestmark = pytest.mark.skipif(not HAS_SPARK, reason="needs PySpark and Java")
 
 
@@ -70,7 +71,8 @@ def test_of_two_queries_with_one_checkpoint_folder_one_is_fenced_and_says_so(
         drivers = [stack.enter_context(driver(cluster, folder, logs[0]))]
         until(lambda: target.head() >= rows, 90)
         drivers.append(stack.enter_context(driver(cluster, folder, logs[1])))
-        for _ in range(600):
+        limit = time.monotonic() + START_S
+        while time.monotonic() < limit:
             orders.send(body_of(rows)).number(30)
             rows += 1
             pause(0.1)

@@ -126,11 +126,21 @@ def cut_off(folder: Path) -> None:
 
 
 def made_up(folder: Path) -> None:
-    """Parity makes up for most of what is lost, so that hardly anybody asks."""
+    """Parity makes up for most of what is lost, so that hardly anybody asks. A machine that stands
+    still for a moment has them ask for much that was not lost, so there are three tries."""
+    asked: dict[int, float] = {}
+    for attempt in range(3):
+        asked = asked_by_parity(folder / str(attempt))
+        if asked[20] < asked[0] / 2:
+            return
+    raise AssertionError(asked)
+
+
+def asked_by_parity(folder: Path) -> dict[int, float]:
     asked: dict[int, float] = {}
     for percent in (0, 20):
         place = folder / str(percent)
-        place.mkdir()
+        place.mkdir(parents=True)
         cluster = multicast_cluster(place, 0.02)
         write_cluster_file(dataclasses.replace(cluster.plan(), parity_percent=percent))
         with running(cluster), samcast.connect(cluster.address) as client:
@@ -141,7 +151,7 @@ def made_up(folder: Path) -> None:
             found = group.read(1, count=len(bodies), timeout=20)
             assert [message.body for message in found] == bodies
             asked[percent] = counted(cluster, "repeated")
-    assert asked[20] < asked[0] / 2, asked
+    return asked
 
 
 def members(folder: Path) -> None:
