@@ -34,17 +34,15 @@ def write(frame: "DataFrame", cluster: LocalCluster, mode: str = "append", **opt
     writer.save()
 
 
+def orders(spark: "SparkSession", cluster: LocalCluster) -> "DataFrame":
+    source = spark.readStream.format("samcast").option("cluster", cluster.address)
+    return source.option("group", "orders").option("rows_per_trigger", 400).load()
+
+
 def stream(
     spark: "SparkSession", cluster: LocalCluster, folder: Path, mode: str = "append", **options: Any
 ) -> Any:
-    source = (
-        spark.readStream.format("samcast")
-        .option("cluster", cluster.address)
-        .option("group", "orders")
-        .option("rows_per_trigger", 400)
-        .load()
-    )
-    return started(source.select("body"), cluster, folder, mode, **options)
+    return started(orders(spark, cluster).select("body"), cluster, folder, mode, **options)
 
 
 def started(
@@ -124,14 +122,9 @@ def test_a_stream_keeps_a_table_current(
     spark: "SparkSession", cluster: LocalCluster, tmp_path: Path
 ) -> None:
     filled(cluster)
-    source = (
-        spark.readStream.format("samcast")
-        .option("cluster", cluster.address)
-        .option("group", "orders")
-        .option("rows_per_trigger", 400)
-        .load()
+    counts = orders(spark, cluster).selectExpr(
+        "cast(cast(cast(body as string) as int) % 7 as string) as key"
     )
-    counts = source.selectExpr("cast(cast(cast(body as string) as int) % 7 as string) as key")
     counts = counts.groupBy("key").count().selectExpr("key", "cast(count as string) as value")
     folder = tmp_path / "folder"
     options = {"table": "counts", "create": "true"}
@@ -166,9 +159,7 @@ def test_writes_with_a_name_happen_once_for_each_batch(
             write(frame.select("body"), cluster, group="target", name="each")
 
     for _ in range(2):
-        source = spark.readStream.format("samcast").option("cluster", cluster.address)
-        frame = source.option("group", "orders").option("rows_per_trigger", 400).load()
-        writer = frame.writeStream.foreachBatch(twice).trigger(availableNow=True)
+        writer = orders(spark, cluster).writeStream.foreachBatch(twice).trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(tmp_path / "folder"))
         writer.start().awaitTermination(120)
         filled(cluster, 1000, 100)

@@ -90,8 +90,12 @@ class Target:
         if not staged:
             return
         one = staged[0]
-        if any(other.incarnation != one.incarnation for other in staged):
-            raise fenced(one.name)  # Between two of its tasks another run had the name.
+        # Between two of its tasks another run had the name, or has even decided.
+        is_passed = any(
+            isinstance(other, Staged) and other.name and not other.parts for other in said
+        )
+        if is_passed or any(other.incarnation != one.incarnation for other in staged):
+            raise fenced(one.name)
         parts = joined([other.parts for other in staged])
         with connected(self.cluster) as client:
             decide(client.engine, one.name, one.incarnation, one.tx, parts, self.timeout)

@@ -53,19 +53,26 @@ def arrow_of(batch: Batch, number_first: int) -> "pyarrow.RecordBatch":
         counters,
         arrow.py_buffer(batch.sent_ms.to_bytes(8, "little") * count),
     )
-    bodies, keys, headers = spans_of(batch.columns, count)[0]
     schema = _arrow_schema()
-    columns = arrow.py_buffer(batch.columns)
-    size = 4 * (count + 1)
     arrays = [
         arrow.Array.from_buffers(kind, count, [None, buffer])
         for kind, buffer in zip(schema.types, fixed, strict=False)
     ]
-    for offsets_at, block_at, length in (keys, headers, bodies):
-        offsets = columns.slice(offsets_at, size) if length else arrow.py_buffer(bytes(size))
-        buffers = [None, offsets, columns.slice(block_at, length)]
-        arrays.append(arrow.Array.from_buffers(arrow.binary(), count, buffers))
+    arrays += arrow_cells(batch.columns, count)
     return arrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def arrow_cells(columns: bytes, count: int) -> list[Any]:
+    """Keys, headers and bodies as arrays: views of the columns, which must have been checked."""
+    arrow = _pyarrow()
+    bodies, keys, headers = spans_of(columns, count)[0]
+    whole, size = arrow.py_buffer(columns), 4 * (count + 1)
+    found: list[Any] = []
+    for offsets_at, block_at, length in (keys, headers, bodies):
+        offsets = whole.slice(offsets_at, size) if length else arrow.py_buffer(bytes(size))
+        buffers = [None, offsets, whole.slice(block_at, length)]
+        found.append(arrow.Array.from_buffers(arrow.binary(), count, buffers))
+    return found
 
 
 def _source_of_arrow(record_batch: "pyarrow.RecordBatch", name: str) -> Source:

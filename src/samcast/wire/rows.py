@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
+from samcast.wire.arrow import arrow_cells
 from samcast.wire.batch import (
     ABSENT,
     BATCH_HEADER_BYTES,
@@ -171,7 +172,7 @@ def arrow_of_rows(rows: Rows) -> "pyarrow.RecordBatch":
         within = arrow.compute.multiply(within, is_run.cast(arrow.int64()).take(at))
         who, sent_ms = who.take(at), sent_ms.take(at)
         counters = arrow.compute.add(counters.take(at), within.cast(arrow.uint64()))
-    cells = _cells(arrow, rows.columns, count)
+    cells = arrow_cells(rows.columns, count)
     names = ["number", "sender", "counter", "sent_ms", "key", "headers", "body"]
     return arrow.RecordBatch.from_arrays(
         [numbers, senders.take(who), counters, sent_ms, *cells], names=names
@@ -180,14 +181,3 @@ def arrow_of_rows(rows: Rows) -> "pyarrow.RecordBatch":
 
 def _column(arrow: Any, kind: Any, count: int, data: bytes) -> Any:
     return arrow.Array.from_buffers(kind, count, [None, arrow.py_buffer(data)])
-
-
-def _cells(arrow: Any, columns: bytes, count: int) -> list[Any]:
-    bodies, keys, headers = spans_of(columns, count)[0]
-    whole, size = arrow.py_buffer(columns), 4 * (count + 1)
-    found: list[Any] = []
-    for offsets_at, block_at, length in (keys, headers, bodies):
-        offsets = whole.slice(offsets_at, size) if length else arrow.py_buffer(bytes(size))
-        buffers = [None, offsets, whole.slice(block_at, length)]
-        found.append(arrow.Array.from_buffers(arrow.binary(), count, buffers))
-    return found
