@@ -1,9 +1,6 @@
-"""State under load: tables, joining with a checkpoint, and a disk that stays as it is."""
+"""State under load: tables, and a disk that stays as it is."""
 
-import json
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -12,7 +9,6 @@ from samcast.bench.comparison import running
 from samcast.bench.measuring import Measuring, Result
 from samcast.bench.peers.etcd_keys import Etcd
 from samcast.bench.peers.pysyncobj_objects import PySyncObj
-from samcast.client.blocking import Client
 from samcast.client.table import ReplicatedTable
 from samcast.wire.order import Keep
 
@@ -24,11 +20,9 @@ ROUNDS = 3
 GB = 10**9
 LOOK_S = 5.0
 FULL_S = 1200.0
-PHASE_S = 20.0
-BURST = 200
 
 
-def _fill(table: ReplicatedTable, keys: int, turn: int, first: int = 0, step: int = WRITES) -> None:
+def fill(table: ReplicatedTable, keys: int, turn: int, first: int = 0, step: int = WRITES) -> None:
     """All keys, or every so manieth batch of them; each batch is waited for."""
     for at in range(first, keys, step):
         with table.batch() as writes:
@@ -41,7 +35,7 @@ def _batched_per_s(table: ReplicatedTable, keys: int) -> int:
     found: list[float] = []
     for turn in range(ROUNDS):
         threads = [
-            threading.Thread(target=_fill, args=(table, keys, turn, at * WRITES, WRITERS * WRITES))
+            threading.Thread(target=fill, args=(table, keys, turn, at * WRITES, WRITERS * WRITES))
             for at in range(WRITERS)
         ]
         began = time.perf_counter()
@@ -97,111 +91,6 @@ def _reads(get: object, keys: list[bytes]) -> float:
     for key in keys:
         get(key)
     return time.perf_counter() - began
-
-
-# Processes of their own, as they would be: a sender that keeps a rate and notes how long each burst
-# took, and a newcomer, which leaves the processor to others as if it were on its own machine.
-SENDER = """
-import collections, json, sys, time, samcast
-address, name, pause_s, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
-noted, waiting = [], collections.deque()
-with samcast.connect(address) as client:
-    group = client.group(name)
-    bodies = [b"x" * 100] * 200
-    due = time.monotonic()
-    end = due + seconds
-    while time.monotonic() < end:
-        waiting.append((time.monotonic(), group.send_many(bodies)))
-        while waiting and waiting[0][1].is_confirmed:
-            began, _ = waiting.popleft()
-            noted.append((time.monotonic(), (time.monotonic() - began) * 1000))
-        due = max(due + pause_s, time.monotonic() - 0.2)
-        time.sleep(max(0.0, due - time.monotonic()))
-print(json.dumps(noted))
-"""
-NEWCOMER = """
-import json, os, sys, time, samcast
-os.nice(19)
-began, seen = time.monotonic(), []
-with samcast.connect(sys.argv[1]) as client:
-    table = client.table("large", progress=lambda here, of: seen.append(here))
-    took = time.monotonic() - began
-    table.sync()
-    print(json.dumps([began, took, len(seen), table.content_hash()]))
-"""
-
-# What only uses the processor, at the same priority: how much of it is the machine?
-BYSTANDER = """
-import os, sys, time
-os.nice(19)
-end = time.monotonic() + float(sys.argv[1])
-while time.monotonic() < end:
-    sum(range(1000))
-"""
-
-
-def _between(noted: list[list[float]], first: float, end: float) -> Result:
-    """What the sender saw in a stretch of time."""
-    waits = sorted(wait for at, wait in noted if first <= at < end)
-    return {"per_s": round(BURST * len(waits) / (end - first)),
-            "p50_ms": round(statistics.median(waits), 1),
-            "p99_ms": round(waits[int(len(waits) * 0.99)], 1)}  # fmt: skip
-
-
-def join(m: Measuring) -> Result:
-    """A process joins a large table while another one sends at half of the highest rate."""
-    keys = m.scaled(KEYS)
-    with m.client() as client:
-        group = client.group(m.name())
-        bodies = m.bodies(m.scaled(500_000))
-        began = time.perf_counter()
-        for at in range(0, len(bodies), BURST):
-            group.send_many(bodies[at : at + BURST])
-        group.flush()
-        most_per_s = len(bodies) / (time.perf_counter() - began)
-        made = client.table("large", checkpoint_every=max(1, keys // WRITES // 4))
-        for turn in range(5):  # enough for a checkpoint that holds them all
-            _fill(made, keys, turn)
-        made.sync()
-        size = _await_checkpoint(client, keys)
-        time.sleep(PHASE_S)  # until the folds have caught up, too
-        pause_s = 2 * BURST / most_per_s
-        command = [sys.executable, "-c", SENDER, m.cluster.address, m.name(), str(pause_s)]
-        seconds = 6 * PHASE_S
-        with subprocess.Popen([*command, str(seconds)], stdout=subprocess.PIPE) as load:
-            time.sleep(PHASE_S)
-            memory = m.resident_mb()
-            joined = subprocess.run([sys.executable, "-c", NEWCOMER, m.cluster.address],
-                                    capture_output=True, check=True)  # fmt: skip
-            grown = m.resident_mb()
-            time.sleep(PHASE_S / 2)
-            beside = time.monotonic()
-            bystander = [sys.executable, "-c", BYSTANDER, str(PHASE_S)]
-            subprocess.run(bystander, check=True)
-            said, _ = load.communicate()
-        noted = json.loads(said)
-        at, took, steps, content = json.loads(joined.stdout)
-        made.sync()
-        is_equal = made.content_hash() == content
-    return {"keys": keys, "bytes": size, "seconds_to_current": round(took, 2), "equal": is_equal,
-            "steps_of_progress": steps, "most_per_s": round(most_per_s),
-            "before": _between(noted, at - PHASE_S + 2, at),
-            "during": _between(noted, at, at + took),
-            "after": _between(noted, at + took + 1, beside),
-            "beside_a_busy_process": _between(noted, beside, beside + PHASE_S),
-            "resident_mb": memory, "resident_mb_during": grown}  # fmt: skip
-
-
-def _await_checkpoint(client: Client, rows: int) -> int:
-    """Until one with all rows is advertised; its bytes."""
-    group = client.group("table/large")
-    limit = time.monotonic() + 300
-    while time.monotonic() < limit:
-        there = group.checkpoints().checkpoints
-        if there and there[-1].rows == rows:
-            return there[-1].size
-        time.sleep(0.5)
-    raise TimeoutError(f"no checkpoint of {rows} rows is advertised")
 
 
 def kept(m: Measuring) -> Result:

@@ -48,11 +48,20 @@ def run(
         peers = Comparison(against.split(","), rounds, scale, multicast)
         _compare(peers, folder, svg, as_json=as_json)
         return
-    from samcast.bench import changes, failures, growth, rates, spark_rates, starting, state
+    from samcast.bench import (
+        changes,
+        failures,
+        growth,
+        joining,
+        rates,
+        spark_rates,
+        starting,
+        state,
+    )
     from samcast.bench.measuring import Measuring
     from samcast.runtime.local_cluster import LocalCluster
 
-    modules = (rates, failures, growth, starting, state, changes, spark_rates)
+    modules = (rates, failures, growth, starting, state, joining, changes, spark_rates)
     found = {name: getattr(module, name) for module in modules
              for name in (*USUAL, *LONG) if hasattr(module, name)}  # fmt: skip
     chosen = what or list(GROWTH if is_growth else USUAL)
