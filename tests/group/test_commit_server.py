@@ -150,6 +150,19 @@ def test_a_submit_of_another_configuration_is_not_accepted(
 
 
 @pytest.mark.req("GRP-23")
+def test_who_leads_in_an_older_configuration_is_told_so() -> None:
+    """Even in an epoch above all that we know: it has been elected by those who hadn't heard."""
+    server = follower()
+    moved = msgspec.structs.replace(CONFIGURATION, number=2)
+    server.step([Received(2, Moved(moved))])
+    for message in (
+        Heartbeat(1, (9, 3, 1), 0, HASH_NONE, ()),
+        Commit(1, (9, 3, 1), 1, (), 0, HASH_NONE),
+    ):
+        assert sent(server.step([Received(3, message)]), 3) == [Moved(moved)]
+
+
+@pytest.mark.req("GRP-23")
 def test_a_server_with_another_disk_than_the_listed_one_acknowledges_nothing() -> None:
     learner = commit_server(2, recovery=OrderRecovery(999))
     epoch: Epoch = (1, 1, 1)

@@ -209,8 +209,7 @@ class CommitServer:
 
     def _check_invariants(self) -> None:
         assert self.durable_length <= self.log.length
-        assert self.core.index <= self.log.length
-        assert self.log.base <= self.core.index
+        assert self.log.base <= self.core.index <= self.log.length
 
     def _see_whether_listed(self) -> None:
         """A learner's disk is not (yet) the one that the configuration lists."""
@@ -424,10 +423,11 @@ class CommitServer:
             self._ack_to = sender
 
     def _heard(self, sender: NodeId, epoch: Epoch, configuration: int, out: list[Effect]) -> None:
-        if configuration == self.configuration.number and epoch >= self.promised:
-            self.election.on_sequencer_heard(epoch)
-        elif epoch < self.promised:
+        is_other = self._is_other_configuration(sender, configuration, out)
+        if epoch < self.promised:
             out.append(Send(sender, Refusal(epoch, self.promised, self.configuration)))
+        elif not is_other:
+            self.election.on_sequencer_heard(epoch)
 
     def on_claim(self, epoch: Epoch, index: int, index_hash: bytes, out: list[Effect]) -> None:
         """Fold what a commit claim covers of our log; another epoch's claim must match by hash."""

@@ -65,7 +65,8 @@ class Changes:
             return False
         first = [s.node for s in servers_with(self._cluster.configuration, ROLE_COMMIT)]
         left = servers_with(request.configuration, ROLE_COMMIT)
-        return any(s.node in first for s in left)
+        is_found = any(s.node in first for s in left)
+        return is_found and self._faults.servers.damage.may_want(request.configuration)
 
     def _ask(self, request: ChangeRequest) -> None:
         now = self._cluster.judge.facts.configuration

@@ -1,13 +1,15 @@
 """How much of the disks may be hurt at a time: what the configuration promises to survive.
 
 At most min(k_commit, k_data) - 1 servers are without their whole disk at any moment, counted
-until they are listed, vote again, and hold everything that was committed when they came back.
+until they are listed, vote again, and hold everything that was committed when they came back. A
+configuration that is asked for counts as the present one does: once it is ordered, it must be
+reached, with those of its disks that it can't do without.
 """
 
 from samcast.machine.quorum import servers_with
 from samcast.sim.cluster import Cluster
 from samcast.sim.world import Process
-from samcast.wire.order import ROLE_COMMIT
+from samcast.wire.order import ROLE_COMMIT, Configuration
 
 
 class Damage:
@@ -16,13 +18,19 @@ class Damage:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._hurt: dict[int, tuple[Process, int]] = {}  # committed index when it was listed again
+        self._wanted: list[Configuration] = []
 
     def _budget(self, *, is_rot: bool) -> int:
-        """Of rot a server recovers under its old uuid; a new uuid takes a commit without it."""
         now = self._cluster.judge.facts.configuration
-        voters = len(servers_with(now, ROLE_COMMIT))
-        budget = min(now.k_commit - 1, now.k_data - 1, voters - now.e_commit)
-        return budget if is_rot else min(budget, voters - now.k_commit)
+        wanted = [target for target in self._wanted if target.number > now.number]
+        return min(_budget_of(one, is_rot=is_rot) for one in (now, *wanted))
+
+    def may_want(self, target: Configuration) -> bool:
+        """Whether somebody may ask for a configuration, and does: not if too much is hurt."""
+        if len(self) > _budget_of(target, is_rot=False):
+            return False
+        self._wanted.append(target)
+        return True
 
     def __len__(self) -> int:
         self._settle()
@@ -65,3 +73,10 @@ class Damage:
             is_whole = data is None or data.applied >= listed_at
             if is_held and is_whole and facts.committed >= listed_at:
                 del self._hurt[node]
+
+
+def _budget_of(now: Configuration, *, is_rot: bool) -> int:
+    """Of rot a server recovers under its old uuid; a new uuid takes a commit without it."""
+    voters = len(servers_with(now, ROLE_COMMIT))
+    budget = min(now.k_commit - 1, now.k_data - 1, voters - now.e_commit)
+    return budget if is_rot else min(budget, voters - now.k_commit)
