@@ -1,5 +1,6 @@
 """What a segment holds is the same in columns as in rows, whoever else tells the numbers."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +9,7 @@ from samcast.group.listing import (
     Listed,
     Listing,
     SegmentColumns,
+    StoredRuns,
     columns_of,
     with_marks,
 )
@@ -70,14 +72,23 @@ def test_a_server_has_each_payload_once_with_its_number_if_any_segment_tells_it(
 
 
 def columns() -> SegmentColumns:
-    rows = [Listed((1, b"a" * 16, 1, c, 0), 1, 0, bytes(16), 64 * c, 64) for c in (3, 1, 2)]
+    rows = [Listed((1, b"a" * 16, 1, c, 0), 1, 0, bytes(16), 64 * c, 64, c + 70) for c in (3, 1, 2)]
     return columns_of(Listing(rows, [((1, b"a" * 16, 1, 2, 0), 9)]))
 
 
 def test_columns_that_are_no_columns_are_told() -> None:
     (runs,) = columns().runs
     assert runs.is_sound
-    for name in ("counters", "counts", "births", "digests", "numbers", "offsets", "lengths"):
+    for name in (
+        "counters",
+        "counts",
+        "births",
+        "digests",
+        "numbers",
+        "offsets",
+        "lengths",
+        "sents",
+    ):
         (broken,) = columns().runs
         setattr(broken, name, getattr(broken, name)[:-1])
         assert not broken.is_sound, name
@@ -90,3 +101,16 @@ def test_a_number_that_another_segment_tells_is_filled_in() -> None:
     (runs,) = columns().runs
     marks = {(1, b"a" * 16, 1, 3, 0): 7}
     assert with_marks(runs, marks).tolist() == [0, 9, 7]
+
+
+def test_segments_of_earlier_versions_know_no_times() -> None:
+    """A field that came later is at the end, and may be absent."""
+    (runs,) = columns().runs
+    assert [found.sent_ms for found in runs.found()] == [71, 72, 73]
+    fields = msgspec.to_builtins(runs)
+    old = msgspec.convert(fields[:-1], StoredRuns)
+    assert old.is_sound
+    assert [found.sent_ms for found in old.found()] == [0, 0, 0]
+    marks = [((1, b"a" * 16, 1, counter, 0), number) for counter, number in ((1, 8), (3, 10))]
+    server = data_server(recovery=DataRecovery(7, [old], (), marks))
+    assert server.numbered.sent_within(1, 8, 20, (5, 6)) == (8, 11)

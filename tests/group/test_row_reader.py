@@ -15,7 +15,7 @@ from samcast.machine.ports import NEVER_MS, Effect, Received, Send, Ticked
 from samcast.wire.batch import encode_batch
 from samcast.wire.group import Repair
 from samcast.wire.retention import Collected
-from samcast.wire.rows import Rows, RowsRequest, gather
+from samcast.wire.rows import Rows, RowsRequest, Skipped, gather
 from tests.group.build import CONFIGURATION, GROUP, batch, codes, only
 
 
@@ -85,3 +85,23 @@ def test_what_is_gone_ends_it() -> None:
     (gone,) = only(RowsGone, reader.step([Received(2, Collected(GROUP, 50))]))
     assert gone.number == 50
     assert not reader.step([Ticked(10_000), short(5, 3)])
+
+
+@pytest.mark.req("PIP-01")
+def test_who_wants_a_certain_time_passes_over_what_a_server_says_is_of_another() -> None:
+    reader = RowReader(70, CONFIGURATION, 2, (GROUP, 5, 100), (1000, 2000))
+    (send,) = only(Send, reader.step([Ticked(0)]))
+    assert send.message == RowsRequest(GROUP, 5, 100, (1000, 2000))
+    assert not only(RowsCame, reader.step([Received(2, Skipped(GROUP, 6, 50))]))
+    effects = reader.step([Received(2, Skipped(GROUP, 5, 50))])
+    (came,) = only(RowsCame, effects)
+    assert (came.rows, came.runs, came.end) == (None, (), 50)
+    assert asked(effects) == (2, 50)
+    (came,) = only(RowsCame, reader.step([Received(2, Skipped(GROUP, 50, 2**40))]))
+    assert came.end == 100
+    assert reader.due_ms() == NEVER_MS
+
+
+def test_who_wants_all_times_passes_over_nothing() -> None:
+    reader = reading()
+    assert not only(RowsCame, reader.step([Received(2, Skipped(GROUP, 5, 50))]))

@@ -76,11 +76,14 @@ def test_columns_are_found_by_number_once_they_are_sorted(
     for turn, (sender, numbers) in enumerate(added):
         counters = [100 * turn + number for number in numbers]
         if turn % 3 == 2:
-            packed.append(numbers[0], counters[0], (1, sender, 1, counters[0], turn))
+            packed.append(
+                numbers[0], counters[0], counters[0] + 7, (1, sender, 1, counters[0], turn)
+            )
             plain[numbers[0]] = (1, sender, 1, counters[0], turn)
             continue
         columns = [array(code, values) for code, values in
-                   (("Q", counters), ("Q", numbers), ("I", counters))]  # fmt: skip
+                   (("Q", counters), ("Q", numbers), ("I", counters),
+                    ("Q", [counter + 7 for counter in counters]))]  # fmt: skip
         packed.extend((sender, 1), *(column.tobytes() for column in columns))
         plain.update({n: (1, sender, 1, c, 0) for n, c in zip(numbers, counters, strict=True)})
     packed.sort()
@@ -88,6 +91,7 @@ def test_columns_are_found_by_number_once_they_are_sorted(
     for at, number in enumerate(sorted(plain)):
         assert packed.key_at(at) == plain[number]
         assert packed.counts[at] == plain[number][3]
+        assert packed.sents[at] == plain[number][3] + 7
 
 
 NUMBERED = st.tuples(st.just("put"), st.integers(1, 30), KEYS)
@@ -100,7 +104,7 @@ def test_runs_are_found_by_number(steps: list[tuple[str, int, BatchKey]]) -> Non
     plain: dict[int, BatchKey] = {}
     for what, number, key in steps:
         if what == "put":
-            packed.put(number, key[3], (1, *key[1:]))
+            packed.put(number, key[3], key[3] + 7, (1, *key[1:]))
             plain[number] = (1, *key[1:])
         elif number in plain:
             packed.remove(number)
@@ -113,6 +117,7 @@ def test_runs_are_found_by_number(steps: list[tuple[str, int, BatchKey]]) -> Non
         if at >= 0:
             assert packed.key_at(at) == plain[firsts[at]]
             assert packed.counts[at] == plain[firsts[at]][3]
+            assert packed.sents[at] == plain[firsts[at]][3] + 7
 
 
 @given(st.lists(st.tuples(KEYS, st.integers(0, 2**40)), max_size=40), st.data())
@@ -137,21 +142,22 @@ def test_a_cut_takes_whole_runs_from_the_front(counts: list[int], number: int) -
     runs = ByNumber(1)
     at, ends = 1, []
     for place, count in enumerate(counts):
-        runs.put(at, count, (1, bytes([place]) * 16, 1, 1, 0))
+        runs.put(at, count, place, (1, bytes([place]) * 16, 1, 1, 0))
         at += count
         ends.append(at - 1)
     gone = [place for place, end in enumerate(ends) if end <= number]
     assert [key[1][0] for key in runs.cut(number)] == gone
     for place in range(len(gone), len(counts)):
         assert runs.key_at(place - len(gone))[1][0] == place
+        assert runs.sents[place - len(gone)] == place
 
 
 def test_a_cut_forgets_senders_that_are_gone() -> None:
     runs = ByNumber(1)
     for number in range(1, 5001):
-        runs.put(number, 1, (1, number.to_bytes(16, "big"), 1, 1, 0))
+        runs.put(number, 1, 0, (1, number.to_bytes(16, "big"), 1, 1, 0))
     runs.cut(4990)
     assert len(runs._senders) == len(runs._index) == 10
     assert runs.key_at(0)[1] == (4991).to_bytes(16, "big")
-    runs.put(5001, 1, (1, bytes(16), 1, 1, 0))
+    runs.put(5001, 1, 0, (1, bytes(16), 1, 1, 0))
     assert runs.key_at(10)[1] == bytes(16)

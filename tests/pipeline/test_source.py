@@ -1,6 +1,8 @@
 """Real Spark reads groups of real clusters."""
 
 import threading
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +75,64 @@ def test_filters_on_numbers_are_not_read_past(spark: "SparkSession", cluster: Lo
     assert list(reader.pushFilters(filters)) == [other]
     found = [p for p in reader.partitions() if isinstance(p, Range)]
     assert (found[0].first, found[-1].end) == (101, 301)
+
+
+@pytest.mark.req("PIP-01")
+def test_what_was_sent_at_another_time_is_not_read(
+    spark: "SparkSession", cluster: LocalCluster
+) -> None:
+    """Servers find it by an index, also after a start from their disks."""
+    from samcast.pipeline.reading import record_batches
+
+    filled(cluster, 1000)
+    pause(0.05)
+    between_ms = int(time.time() * 1000)
+    pause(0.05)
+    with samcast.connect(cluster.address) as client:
+        client.group("orders").send_many([b"late"] * 300).number(30)
+    between = f"timestamp_millis({between_ms})"
+
+    def look() -> None:
+        brought = [
+            sum(len(batch) for batch in record_batches(cluster.address, "orders", 1, 1301, 100, of))
+            for of in ((0, between_ms), (between_ms, 2**62), (5, 6))
+        ]
+        assert brought == [1000, 300, 0]
+        late = read(spark, cluster).where(f"sent >= {between}")
+        assert {bytes(row.body) for row in late.collect()} == {b"late"}
+        assert late.count() == 300
+        assert read(spark, cluster).where(f"sent < {between}").count() == 1000
+
+    look()
+    for node in cluster.plan().present:
+        cluster.kill(node.name)
+    cluster.start_all()
+    cluster.await_ready()
+    look()
+
+
+@pytest.mark.req("PIP-01")
+@pytest.mark.parametrize(
+    ("kind", "micros", "expected"),
+    [
+        ("GreaterThan", 5000, (5, 2**62)),
+        ("GreaterThanOrEqual", 5001, (6, 2**62)),
+        ("LessThan", 5000, (0, 6)),
+        ("LessThanOrEqual", 5999, (0, 6)),
+        ("EqualTo", 5000, (5, 6)),
+        ("EqualNullSafe", 5000, (0, 2**62)),
+    ],
+)
+def test_filters_on_times_become_milliseconds(
+    kind: str, micros: int, expected: tuple[int, int]
+) -> None:
+    from pyspark.sql import datasource
+
+    from samcast.pipeline.source import EPOCH, narrowed
+
+    one = getattr(datasource, kind)(("sent",), EPOCH + timedelta(microseconds=micros))
+    assert narrowed((0, 2**62), one, one.value) == expected
+    assert narrowed((0, 2**62), one, one.value.replace(tzinfo=None)) == (0, 2**62)
 
 
 @pytest.mark.req("PIP-01")

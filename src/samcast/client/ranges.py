@@ -7,15 +7,22 @@ from typing import Any
 from samcast.client.engine import Engine
 from samcast.errors import CollectedError, WaitTimeoutError
 from samcast.group.row_reader import RowReader, RowsCame, RowsGone, Taken
+from samcast.wire.rows import ANY_TIME
 
 
 def read_range(
-    engine: Engine, group: int, first: int, end: int, silence_s: float
+    engine: Engine,
+    group: int,
+    first: int,
+    end: int,
+    silence_s: float,
+    sent: tuple[int, int] = ANY_TIME,
 ) -> Iterator[RowsCame]:
     """What there is from `first` up to, but not with, `end`, in order; the first part may begin
-    before and the last may end behind it. All of it must be there already."""
+    before and the last may end behind it. All of it must be there already. With `sent`, runs that
+    were sent at other times, in ms, are left out."""
     came: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    reader = RowReader(0, engine.configuration, engine.data_node, (group, first, end))
+    reader = RowReader(0, engine.configuration, engine.data_node, (group, first, end), sent)
     at = engine.call(engine.add_role(reader, came.put))
     try:
         while first < end:

@@ -154,7 +154,7 @@ class DataServer:
         if number:
             self.numbered.recover_one(found, number)
         elif found.key not in self.unnumbered:
-            held = Held(found.count, found.birth, found.digest)
+            held = Held(found.count, found.birth, found.digest, found.sent_ms)
             held.is_durable = True
             self.unnumbered.add(found.key, held)
 
@@ -283,7 +283,8 @@ class DataServer:
         self._store(sender, key, batch, out)
 
     def _store(self, sender: NodeId, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
-        held = Held(batch.count, batch.birth, batch.digest, len(batch.columns))
+        facts = (batch.count, batch.birth, batch.digest, batch.sent_ms)
+        held = Held(*facts, len(batch.columns))
         held.origin = sender
         held.confirmed_below = batch.confirmed_below
         self.unnumbered.add(key, held)
@@ -299,7 +300,7 @@ class DataServer:
     ) -> None:
         """A committed payload that we lacked."""
         self.unnumbered.pop(key)
-        self.numbered.add(key, number_first, batch.count, batch.digest)
+        self.numbered.add(key, number_first, batch.count, batch.digest, batch.sent_ms)
         self._note(key, number_first + batch.count - 1, len(batch.columns))
         self.reports.mark(key, number_first)
         self._write(key, batch, out)
@@ -407,7 +408,7 @@ class DataServer:
         if held is None or held.digest != digest:
             self.numbered.lack(key[0], number_first, count, key, digest)
             return
-        self.numbered.add(key, number_first, count, digest)
+        self.numbered.add(key, number_first, count, digest, held.sent_ms)
         self._note(key, number_first + count - 1, held.size)
         self.reports.mark(key, number_first)
         if held.origin and self._is_my_turn(key, held.origin):

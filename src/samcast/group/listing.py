@@ -21,6 +21,7 @@ class FoundBatch(msgspec.Struct, frozen=True, gc=False):
     count: int
     birth: int
     digest: bytes
+    sent_ms: int = 0  # 0: not known
 
 
 class Listed(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -32,6 +33,11 @@ class Listed(msgspec.Struct, frozen=True, gc=False, array_like=True):
     digest: bytes
     offset: int
     length: int  # of the whole record
+    sent_ms: int = 0  # 0: not known, as in segments of earlier versions
+
+    def found(self) -> FoundBatch:
+        """Apart from its place."""
+        return FoundBatch(self.key, self.count, self.birth, self.digest, self.sent_ms)
 
 
 class Listing(msgspec.Struct):
@@ -53,6 +59,7 @@ class StoredRuns(msgspec.Struct, array_like=True, gc=False):
     numbers: bytes  # u64: of the first message; 0: this segment doesn't tell
     offsets: bytes  # u64
     lengths: bytes  # u32
+    sents: bytes = b""  # u64; none: not known, as in segments of earlier versions
 
     def __len__(self) -> int:
         return len(self.counters) // 8
@@ -69,15 +76,17 @@ class StoredRuns(msgspec.Struct, array_like=True, gc=False):
         wide = (self.counters, self.births, self.numbers, self.offsets)
         is_even = all(len(column) == 8 * n for column in wide) and n > 0
         is_even &= len(self.counts) == len(self.lengths) == 4 * n
+        is_even &= len(self.sents) in (0, 8 * n)
         counters = array("Q", self.counters[: 8 * n]).tolist()
         return is_even and len(self.digests) == DIGEST_BYTES * n and is_rising(counters)
 
     def found(self) -> Iterator[FoundBatch]:
         """One by one, for whoever has the time."""
-        columns = (array("Q", self.counters), array("I", self.counts), array("Q", self.births))
-        for at, (counter, count, birth) in enumerate(zip(*columns, strict=True)):
+        columns = (array("Q", self.counters), array("I", self.counts), array("Q", self.births),
+                   array("Q", self.sents or bytes(8 * len(self))))  # fmt: skip
+        for at, (counter, count, birth, sent_ms) in enumerate(zip(*columns, strict=True)):
             digest = self.digests[DIGEST_BYTES * at : DIGEST_BYTES * (at + 1)]
-            yield FoundBatch((*self.sender, counter, 0), count, birth, digest)
+            yield FoundBatch((*self.sender, counter, 0), count, birth, digest, sent_ms)
 
 
 class SegmentColumns(msgspec.Struct, array_like=True):
@@ -154,6 +163,7 @@ def _runs_of(sender: SenderKey, runs: list[Listed], numbers: dict[BatchKey, int]
         array("Q", [numbers.pop(run.key, 0) for run in runs]).tobytes(),
         array("Q", [run.offset for run in runs]).tobytes(),
         array("I", [run.length for run in runs]).tobytes(),
+        array("Q", [run.sent_ms for run in runs]).tobytes(),
     )
 
 

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 
 from samcast.group.listing import FoundBatch, StoredRuns
 from samcast.group.run_map import ByNumber, RunMap
+from samcast.group.sent_times import stretch_within
 from samcast.group.storage import BatchKey
 from samcast.machine.ports import NEVER_MS, NodeId
 from samcast.machine.ranges import Ranges
@@ -26,12 +27,13 @@ class Held:
     """A payload without a number: stored, or on its way to the disk."""
 
     __slots__ = (
-        "birth", "confirmed_below", "count", "digest", "due_ms", "is_durable", "origin", "size",
-        "wait_ms",
+        "birth", "confirmed_below", "count", "digest", "due_ms", "is_durable", "origin", "sent_ms",
+        "size", "wait_ms",
     )  # fmt: skip
 
-    def __init__(self, count: int, birth: int, digest: bytes, size: int = 0) -> None:
+    def __init__(self, count: int, birth: int, digest: bytes, sent_ms: int, size: int = 0) -> None:
         self.size = size  # of the payload; 0: not known here
+        self.sent_ms = sent_ms
         self.count = count
         self.birth = birth
         self.digest = digest
@@ -235,10 +237,12 @@ class Numbered:
         digest: bytes = found[2]
         return digest
 
-    def add(self, key: BatchKey, number_first: int, count: int, digest: bytes) -> None:
+    def add(
+        self, key: BatchKey, number_first: int, count: int, digest: bytes, sent_ms: int
+    ) -> None:
         """A payload has its number."""
         self._at.put(key, number_first, count, digest)
-        self._runs_of(key[0]).put(number_first, count, key)
+        self._runs_of(key[0]).put(number_first, count, sent_ms, key)
         lacking = self._lacking.get(key[0])
         if lacking is not None:
             lacking.ranges.remove(number_first, number_first + count)
@@ -259,12 +263,13 @@ class Numbered:
         group, sender, incarnation = runs.sender
         self._at.extend(runs.sender, runs.counters, numbers, runs.counts, runs.digests)
         by_number = self._runs_of(group)
-        by_number.extend((sender, incarnation), runs.counters, numbers, runs.counts)
+        by_number.extend((sender, incarnation), runs.counters, numbers, runs.counts, runs.sents)
 
     def recover_one(self, found: FoundBatch, number_first: int) -> None:
         """The same for one payload."""
         self._at.append(found.key, number_first, found.count, found.digest)
-        self._runs_of(found.key[0]).append(number_first, found.count, found.key)
+        runs = self._runs_of(found.key[0])
+        runs.append(number_first, found.count, found.sent_ms, found.key)
 
     def sort(self) -> None:
         """All that a disk gave back has been told."""
@@ -345,6 +350,18 @@ class Numbered:
             follows += count
             most += 1
         return firsts[0], runs.keys(at, at + most)
+
+    def sent_within(
+        self, group: int, number: int, end: int, bounds: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Of the messages from a number up to another: from where and up to where the next ones go
+        that may have been sent within these times. What is before them is here, and was not."""
+        runs = self._runs.get(group)
+        at = runs.place_of(number) if runs is not None else -1
+        if runs is None or at < 0 or number >= runs.firsts[at] + runs.counts[at]:
+            return number, end
+        first, stop = stretch_within(runs, at, bounds)
+        return min(end, max(number, first)), min(end, stop)
 
     @property
     def is_whole(self) -> bool:

@@ -13,7 +13,7 @@ from samcast.group.listing import (
     StoredRuns,
 )
 from samcast.group.storage import BatchKey, OrderRecovery
-from samcast.wire.batch import BATCH_HEADER_BYTES, identify
+from samcast.wire.batch import BATCH_HEADER_BYTES, identify, sent_ms_of
 from samcast.wire.journal import JournalWriter, Verdict, scan_journal
 from samcast.wire.records import (
     SuperRecord,
@@ -88,7 +88,8 @@ def list_segment(generation: int, image: bytes) -> tuple[Listing, SegmentScan]:
             listing.marks += [(mark[:5], mark[5]) for mark in decode_mark(body).marks]
         elif found.length >= BATCH_HEADER_BYTES:
             length = record_bytes(found.length)
-            listing.batches.append(Listed(*identify(body), found.offset, length))
+            place = (found.offset, length)
+            listing.batches.append(Listed(*identify(body), *place, sent_ms_of(body)))
     return listing, scan
 
 
@@ -106,8 +107,7 @@ class DataScan:
         self._marks += columns.marks
         self._runs += columns.runs
         for listed in columns.stages:
-            key = listed.key
-            self._stages[key] = FoundBatch(key, listed.count, listed.birth, listed.digest)
+            self._stages[listed.key] = listed.found()
 
     def recovery(self) -> DataRecovery:
         """All of it."""

@@ -17,7 +17,7 @@ from samcast.wire.errors import WireError
 from samcast.wire.group import FetchPlease, PayloadRequest, Repair, RunKey
 from samcast.wire.order import ROLE_DATA
 from samcast.wire.retention import Collected
-from samcast.wire.rows import Rows, RowsRequest
+from samcast.wire.rows import ANY_TIME, Rows, RowsRequest, Skipped
 from samcast.wire.stages import StageKey, Stages, StagesRequest
 
 if TYPE_CHECKING:
@@ -100,6 +100,11 @@ class Repairs:
         if first <= collected:
             out.append(Send(sender, Collected(group, collected)))
             return
+        if request.sent != ANY_TIME:
+            begin, end = server.numbered.sent_within(group, first, end, request.sent)
+            if begin > first:
+                out.append(Send(sender, Skipped(group, first, begin)))
+                return
         number_first, keys = server.numbered.short_runs(group, first, end)
         if keys:
             out.append(SendRows(sender, group, number_first, tuple(keys)))

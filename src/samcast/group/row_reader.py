@@ -13,7 +13,7 @@ from samcast.wire.errors import WireError
 from samcast.wire.group import Repair
 from samcast.wire.order import ROLE_DATA, Configuration
 from samcast.wire.retention import Collected
-from samcast.wire.rows import Rows, RowsRequest, count_of
+from samcast.wire.rows import ANY_TIME, Rows, RowsRequest, Skipped, count_of
 
 ANSWERS_MAX = 4  # that wait to be taken
 REPEAT_MS = 400
@@ -42,12 +42,18 @@ class RowReader:
     """One range."""
 
     def __init__(
-        self, node: NodeId, configuration: Configuration, server: NodeId, span: tuple[int, int, int]
+        self,
+        node: NodeId,
+        configuration: Configuration,
+        server: NodeId,
+        span: tuple[int, int, int],
+        sent: tuple[int, int] = ANY_TIME,
     ) -> None:
         self.node = node
         self._servers = [s.node for s in servers_with(configuration, ROLE_DATA)]
         self._turn = self._servers.index(server) if server in self._servers else 0
         self._group, self.number_next, self._end = span
+        self._sent = sent
         self._waiting = 0
         self._asked = 0  # since when, in ms; 0: nobody
         self._due_ms = 0
@@ -55,6 +61,7 @@ class RowReader:
         self._is_over = False
         self._handlers: dict[type, Callable[..., None]] = {
             Rows: self._on_rows,
+            Skipped: self._on_skipped,
             Repair: self._on_repair,
             Collected: self._on_collected,
         }
@@ -90,7 +97,8 @@ class RowReader:
         self._asked = max(1, self._now_ms)
         self._due_ms = self._now_ms + REPEAT_MS
         server = self._servers[self._turn % len(self._servers)]
-        out.append(Send(server, RowsRequest(self._group, self.number_next, self._end)))
+        wanted = RowsRequest(self._group, self.number_next, self._end, self._sent)
+        out.append(Send(server, wanted))
 
     def _on_rows(self, rows: Rows, out: list[Effect]) -> None:
         if rows.group != self._group:
@@ -104,6 +112,13 @@ class RowReader:
             self._come(RowsCame(rows, (), end), end, out)
         elif not rows.counts and rows.number_first == self.number_next:
             self._due_ms = min(self._due_ms, self._now_ms + PAUSE_MS)
+
+    def _on_skipped(self, skipped: Skipped, out: list[Effect]) -> None:
+        """Nothing of the wanted time is there for a while."""
+        if skipped.group == self._group and self._sent != ANY_TIME:
+            end = min(skipped.number_end, self._end)
+            if skipped.number_first <= self.number_next < end:
+                self._come(RowsCame(None, (), end), end, out)
 
     def _on_repair(self, repair: Repair, out: list[Effect]) -> None:
         runs: list[tuple[int, Batch]] = []

@@ -250,12 +250,15 @@ class RunMap:
 class ByNumber:
     """From the numbers of one group to its runs."""
 
-    __slots__ = ("_counters", "_index", "_senders", "_stages", "_who", "counts", "firsts", "group")
+    __slots__ = (
+        "_counters", "_index", "_senders", "_stages", "_who", "counts", "firsts", "group", "sents",
+    )  # fmt: skip
 
     def __init__(self, group: int) -> None:
         self.group = group
         self.firsts = array("Q")  # sorted
         self.counts = array("I")
+        self.sents = array("Q")  # when each was sent, in ms by its sender's clock; 0: not known
         self._who = array("I")  # which of the senders
         self._counters = array("Q")
         self._stages = array("I")
@@ -286,43 +289,47 @@ class ByNumber:
             self._senders.append(sender)
         return who
 
-    def put(self, number_first: int, count: int, key: BatchKey) -> None:
+    def put(self, number_first: int, count: int, sent_ms: int, key: BatchKey) -> None:
         """A run begins at this number, in the place of what began there before."""
         who = self._number_of_sender(key[1:3])
         firsts = self.firsts
         if not firsts or firsts[-1] < number_first:  # as nearly always
             firsts.append(number_first)
             self.counts.append(count)
+            self.sents.append(sent_ms)
             self._who.append(who)
             self._counters.append(key[3])
             self._stages.append(key[4])
             return
         at = bisect_left(firsts, number_first)
         if firsts[at] == number_first:
-            self.counts[at], self._who[at] = count, who
+            self.counts[at], self.sents[at], self._who[at] = count, sent_ms, who
             self._counters[at], self._stages[at] = key[3], key[4]
             return
         firsts.insert(at, number_first)
         self.counts.insert(at, count)
+        self.sents.insert(at, sent_ms)
         self._who.insert(at, who)
         self._counters.insert(at, key[3])
         self._stages.insert(at, key[4])
 
     def extend(self, sender: tuple[bytes, int], counters: bytes, *numbered: bytes) -> None:
-        """Runs of one sender with their first numbers and counts, in any order: `sort` must follow
-        before anything is looked for."""
-        firsts, counts = numbered
+        """Runs of one sender with their first numbers, counts and times, in any order: `sort` must
+        follow before anything is looked for."""
+        firsts, counts, sents = numbered
         self._counters.frombytes(counters)
         self.firsts.frombytes(firsts)
         self.counts.frombytes(counts)
         added = len(counters) // 8
+        self.sents.frombytes(sents or bytes(8 * added))
         self._who.extend(array("I", [self._number_of_sender(sender)]) * added)
         self._stages.frombytes(bytes(4 * added))
 
-    def append(self, number_first: int, count: int, key: BatchKey) -> None:
+    def append(self, number_first: int, count: int, sent_ms: int, key: BatchKey) -> None:
         """The same for one run or stage."""
         self.firsts.append(number_first)
         self.counts.append(count)
+        self.sents.append(sent_ms)
         self._who.append(self._number_of_sender(key[1:3]))
         self._counters.append(key[3])
         self._stages.append(key[4])
@@ -334,7 +341,7 @@ class ByNumber:
         if order is not None:
             self.firsts, self.counts = _picked(self.firsts, order), _picked(self.counts, order)
             self._who, self._stages = _picked(self._who, order), _picked(self._stages, order)
-            self._counters = _picked(self._counters, order)
+            self._counters, self.sents = _picked(self._counters, order), _picked(self.sents, order)
 
     def cut(self, number: int, most: int = 2**31) -> list[BatchKey]:
         """Forget the runs all of whose numbers are at or below one, so many at most; which they
@@ -343,7 +350,7 @@ class ByNumber:
         while end and self.firsts[end - 1] + self.counts[end - 1] - 1 > number:
             end -= 1
         keys = [self.key_at(at) for at in range(end)]
-        for column in (self.firsts, self.counts, self._who, self._counters, self._stages):
+        for column in self._columns():
             del column[:end]
         self._forget_senders()
         return keys
@@ -361,8 +368,12 @@ class ByNumber:
     def remove(self, number_first: int) -> None:
         """No run begins at this number any more."""
         at = bisect_left(self.firsts, number_first)
-        del self.firsts[at], self.counts[at]
-        del self._who[at], self._counters[at], self._stages[at]
+        for column in self._columns():
+            del column[at]
+
+    def _columns(self) -> "tuple[array[int], ...]":
+        numbered = (self.firsts, self.counts, self.sents)
+        return (*numbered, self._who, self._counters, self._stages)
 
 
 def _stretches(values: list[int], wanted: list[int]) -> list[tuple[int, int]]:

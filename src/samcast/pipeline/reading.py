@@ -15,7 +15,7 @@ from samcast.errors import CollectedError
 from samcast.group.row_reader import RowsCame
 from samcast.pipeline.options import NEWEST, OLDEST, ReadOptions
 from samcast.wire.arrow import arrow_of
-from samcast.wire.rows import arrow_of_rows
+from samcast.wire.rows import ANY_TIME, arrow_of_rows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -94,23 +94,24 @@ def schema() -> "pyarrow.Schema":
 
 
 def record_batches(
-    cluster: str, name: str, first: int, end: int, rows: int
+    cluster: str, name: str, first: int, end: int, rows: int, sent: tuple[int, int] = ANY_TIME
 ) -> "Iterator[pyarrow.RecordBatch]":
-    """The messages from `first` up to, but not with, `end`."""
+    """The messages from `first` up to, but not with, `end`; runs that weren't sent within `sent`,
+    in ms, are mostly left out."""
     if first >= end:
         return
     with connected(cluster) as client:
         group = open_group(client, name)
         waiting: list[Any] = []
         count = 0
-        for part in read_range(client.engine, group.id, first, end, SILENCE_S):
+        for part in read_range(client.engine, group.id, first, end, SILENCE_S, sent):
             for number_first, found in _arrow_of(part):
                 skip = max(0, first - number_first)
                 piece = found.slice(skip, max(0, min(found.num_rows, end - number_first) - skip))
                 waiting.append(piece)
                 count += piece.num_rows
             first = part.end  # A late answer may begin with what another one has brought.
-            if count >= rows or part.end >= end:
+            if waiting and (count >= rows or part.end >= end):
                 yield from _joined(waiting, rows, name)
                 waiting, count = [], 0
 

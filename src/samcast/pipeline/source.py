@@ -8,6 +8,7 @@ import inspect
 import secrets
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -47,6 +48,7 @@ from samcast.pipeline.reading import (
 from samcast.pipeline.sink import StreamWriter, Target, Writer, target_of
 from samcast.pipeline.tables import SCHEMA as TABLE_SCHEMA
 from samcast.pipeline.tables import TableReader, check_table
+from samcast.wire.rows import ANY_TIME
 
 if TYPE_CHECKING:
     import pyarrow
@@ -56,16 +58,21 @@ SCHEMA = (
     " key binary, headers binary, body binary"
 )
 NUMBER = ("number",)
+SENT = ("sent",)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Range(InputPartition):
     """The messages of one task."""
 
-    def __init__(self, cluster: str, first: int, end: int) -> None:
+    def __init__(
+        self, cluster: str, first: int, end: int, sent: tuple[int, int] = ANY_TIME
+    ) -> None:
         super().__init__((first, end))
         self.cluster = cluster
         self.first = first
         self.end = end
+        self.sent = sent  # in ms: not before, and before
 
 
 class SamcastSource(DataSource):
@@ -132,6 +139,7 @@ class Reader(DataSourceReader):
         self._options = options
         self._above = 0  # by filters: no number up to this one
         self._below = 2**62  # nor from this one on
+        self._sent = ANY_TIME  # by filters, too
         with connected(options.cluster) as client:
             group = open_group(client, options.group)
             self._first = first_number(group, options)
@@ -141,7 +149,8 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """One per core, each from another node."""
         first = max(self._first, self._above + 1)
-        return _partitions(self._cluster, self._options, first, min(self._end, self._below))
+        end = min(self._end, self._below)
+        return _partitions(self._cluster, self._options, first, end, self._sent)
 
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
         """In a worker."""
@@ -152,10 +161,14 @@ class FilteringReader(Reader):
     """The same for a session that pushes filters down."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Those about the number become the range that is read."""
+        """Those about the number become the range that is read; by those about the time servers
+        leave out what they can, and Spark looks at the rest."""
         for one in filters:
             attribute, value = getattr(one, "attribute", None), getattr(one, "value", None)
-            if attribute != NUMBER or type(value) is not int or not self._narrow(one, value):
+            if attribute == SENT and isinstance(value, datetime):
+                self._sent = narrowed(self._sent, one, value)
+                yield one
+            elif attribute != NUMBER or type(value) is not int or not self._narrow(one, value):
                 yield one
 
     def _narrow(self, one: Filter, value: int) -> bool:
@@ -168,6 +181,22 @@ class FilteringReader(Reader):
         else:
             return False
         return True
+
+
+def narrowed(sent: tuple[int, int], one: Filter, value: datetime) -> tuple[int, int]:
+    """The times, in ms, that are left by a filter on the time; none is lost that it lets pass."""
+    if value.tzinfo is None:
+        return sent  # Of which zone is Spark's to say.
+    first, end = sent
+    micros = (value - EPOCH) // timedelta(microseconds=1)
+    floor, ceiling = micros // 1000, -(-micros // 1000)
+    if type(one) is EqualTo:
+        first, end = max(first, floor), min(end, floor + 1)
+    elif type(one) is GreaterThan or type(one) is GreaterThanOrEqual:
+        first = max(first, ceiling)
+    elif type(one) is LessThan or type(one) is LessThanOrEqual:
+        end = min(end, floor + 1)
+    return first, max(0, end)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -250,16 +279,18 @@ def _pushes_filters() -> bool:
 
 
 def _partitions(
-    cluster: str, options: ReadOptions, first: int, end: int
+    cluster: str, options: ReadOptions, first: int, end: int, sent: tuple[int, int] = ANY_TIME
 ) -> Sequence[InputPartition]:
     if first >= end:
         return [Range(cluster, first, first)]  # Spark makes one of its own of an empty list.
     parts = ranges(first, end, options.partitions)
-    return [Range(turned(cluster, turn), a, b) for turn, (a, b) in enumerate(parts)]
+    return [Range(turned(cluster, turn), a, b, sent) for turn, (a, b) in enumerate(parts)]
 
 
 def _rows(options: ReadOptions, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
     if not isinstance(partition, Range):
         return iter(())
-    rows = options.rows_per_batch
-    return record_batches(partition.cluster, options.group, partition.first, partition.end, rows)
+    span = (partition.first, partition.end)
+    return record_batches(
+        partition.cluster, options.group, *span, options.rows_per_batch, partition.sent
+    )

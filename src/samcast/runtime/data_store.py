@@ -165,7 +165,7 @@ class DataStore:
             self._batches[self._generation] += 1
             self._live[self._generation] += 1
             self._listing.batches.append(
-                Listed(key, batch.count, batch.birth, batch.digest, at, size)
+                Listed(key, batch.count, batch.birth, batch.digest, at, size, batch.sent_ms)
             )
         else:
             assert type(effect) is StoreMarks

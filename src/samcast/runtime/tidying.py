@@ -13,6 +13,8 @@ from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from samcast.group.listing import Listed, Listing, SegmentColumns, columns_of
 from samcast.group.recovery import KIND_BATCH, KIND_MARKS
 from samcast.group.storage import BatchKey
@@ -109,7 +111,7 @@ class Tidying:
                 parts = record_parts(KIND_BATCH, (body,), generation=target, offset=at)
                 write_all(fd, at, list(parts))
                 size = sum(map(len, parts))
-                again = Listed(listed.key, listed.count, listed.birth, listed.digest, at, size)
+                again = msgspec.structs.replace(listed, offset=at, length=size)
                 listing.batches.append(again)
                 moved.append((again, listed.offset))
                 at += size
@@ -143,8 +145,8 @@ def _listed(columns: SegmentColumns) -> Iterator[tuple[Listed, int]]:
     for runs in columns.runs:
         wide = (array("Q", runs.numbers), array("Q", runs.offsets), array("I", runs.lengths))
         for found, number, offset, length in zip(runs.found(), *wide, strict=True):
-            listed = Listed(found.key, found.count, found.birth, found.digest, offset, length)
-            yield listed, number
+            facts = (found.key, found.count, found.birth, found.digest)
+            yield Listed(*facts, offset, length, found.sent_ms), number
     for listed in columns.stages:
         yield listed, 0
 

@@ -181,6 +181,12 @@ def identify(payload: bytes) -> tuple[Key, int, int, bytes]:
     return (group, sender, incarnation, counter_first, stage), count, birth, digest.digest()
 
 
+def sent_ms_of(payload: bytes) -> int:
+    """When such a payload was sent."""
+    sent_ms: int = _STAMPS.unpack_from(payload, _IDENTITY.size)[2]
+    return sent_ms
+
+
 def columns_from_messages(messages: Sequence[Message]) -> bytes:
     """Columns of these messages, for `make_batch` with their count."""
     check_count(len(messages))

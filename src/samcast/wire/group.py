@@ -35,7 +35,7 @@ from samcast.wire.retention import (
     KeepRequest,
     LeaseRequest,
 )
-from samcast.wire.rows import Rows, RowsRequest
+from samcast.wire.rows import Rows, RowsRequest, Skipped
 from samcast.wire.stages import StageKey, Stages, StagesRequest
 
 RunKey = tuple[Natural, SenderId, Natural, Natural]  # group, sender, incarnation, counter_first
@@ -483,6 +483,7 @@ AnyControl = (
     | Stages
     | RowsRequest
     | Rows
+    | Skipped
 )
 
 encode_control = msgspec.msgpack.Encoder().encode

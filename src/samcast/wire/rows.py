@@ -31,6 +31,7 @@ from samcast.wire.order import Natural
 if TYPE_CHECKING:
     import pyarrow
 
+ANY_TIME = (0, 2**62)
 SHORT_RUN_MAX = 256  # messages; longer ones are cheap as they are
 RUNS_MAX = 2048  # of an answer: a few milliseconds of a server's time
 
@@ -46,6 +47,7 @@ class RowsRequest(Control, frozen=True, gc=False, array_like=True, tag=41):
     group: Natural
     number_first: Natural
     number_end: Natural
+    sent: tuple[Natural, Natural] = ANY_TIME  # in ms: not before, and before
 
 
 class Rows(Control, frozen=True, gc=False, array_like=True, tag=42):
@@ -61,6 +63,14 @@ class Rows(Control, frozen=True, gc=False, array_like=True, tag=42):
     stages: bytes = b""  # u32, as of batches
     senders: bytes = b""  # 16 bytes each
     columns: bytes = b""  # as of one batch
+
+
+class Skipped(Control, frozen=True, gc=False, array_like=True, tag=43):
+    """Data server -> who asked for messages of some time: these are all here, and of another."""
+
+    group: Natural
+    number_first: Natural
+    number_end: Natural
 
 
 def gather(group: int, number_first: int, payloads: Sequence[bytes]) -> Rows:
