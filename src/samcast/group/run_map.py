@@ -17,6 +17,7 @@ from samcast.group.storage import BatchKey, SenderKey
 
 DIGEST_BYTES = 16
 SENDERS_SPARE = 1000
+AHEAD = 64  # runs of a sender that are looked at together
 
 
 class Digests:
@@ -111,22 +112,28 @@ class RunMap:
 
     def get_many(self, keys: Iterable[BatchKey]) -> list[Any]:
         """The same of many runs, of a map with three columns; none of them is copied twice."""
-        senders, stages = self._senders, self._stages
         found: list[Any] = []
+        ahead: dict[SenderKey, Iterator[tuple[int, Any, Any, Any]]] = {}
         for key in keys:
-            group, name, incarnation, counter, stage = key
-            sender = senders.get((group, name, incarnation))
-            if stage or sender is None:
-                found.append(stages.get(key) if stage else None)
+            name, counter, stage = key[:3], key[3], key[4]
+            if stage:
+                found.append(self._stages.get(key))
                 continue
-            counters = sender.counters
-            at = bisect_left(counters, counter)
-            if at == len(counters) or counters[at] != counter:
-                found.append(None)
-                continue
-            one, two, three = sender.columns
-            found.append((one[at], two[at], three[at]))
+            rest = ahead.get(name)  # Mostly the next one of a sender is the next one wanted of it.
+            here = next(rest, None) if rest is not None else None
+            if here is None or here[0] != counter:
+                rest = ahead[name] = self._from(name, counter)
+                here = next(rest, None)
+            found.append(here[1:] if here is not None and here[0] == counter else None)
         return found
+
+    def _from(self, name: SenderKey, counter: int) -> Iterator[tuple[int, Any, Any, Any]]:
+        sender = self._senders.get(name)
+        if sender is None:
+            return iter(())
+        at = bisect_left(sender.counters, counter)
+        columns = (sender.counters, *sender.columns)
+        return zip(*(column[at : at + AHEAD] for column in columns), strict=True)
 
     def put(self, key: BatchKey, *values: Any) -> None:
         """Know this of a run from now on."""

@@ -6,8 +6,10 @@ payloads. One that a crash left without is scanned once, and sealed then.
 
 import errno
 import os
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -19,7 +21,7 @@ from samcast.runtime.folder import sync_folder
 from samcast.runtime.sync_thread import write_all
 from samcast.wire.segment import (
     FOOTER_TAIL_BYTES,
-    body_at,
+    bodies_at,
     encode_footer,
     footer_offset,
     read_footer,
@@ -29,7 +31,8 @@ from samcast.wire.segment import (
 PREFIX = "segment-"
 OPEN_MAX = 64
 WINDOW_BYTES = 1024 * 1024  # read at once, of payloads that lie near each other
-GAP_BYTES = 4096  # between two of them
+SPARSE = 4  # times as much as is wanted is not read along
+_OFFSET, _LENGTH = itemgetter(1), itemgetter(2)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SegmentColumns).decode
@@ -62,22 +65,23 @@ class SegmentReader:
 
     def read_many(self, places: Sequence[Place]) -> list[bytes | None]:
         """The same for many, which mostly lie near each other: with few reads of the disk."""
-        found: list[bytes | None] = [None] * len(places)
-        order = sorted(range(len(places)), key=places.__getitem__)  # mostly sorted already
+        order = sorted(places)  # They mostly are.
+        found: list[bytes | None] = []
         at = 0
         while at < len(order):
-            generation, first, length = places[order[at]]
-            last, end = at, first + length
-            while last + 1 < len(order) and end - first < WINDOW_BYTES:
-                other, offset, length = places[order[last + 1]]
-                if other != generation or offset > end + GAP_BYTES:
-                    break
-                last, end = last + 1, max(end, offset + length)
-            image = self._image(generation, first, end - first)
-            for turn in order[at : last + 1]:
-                offset = places[turn][1]
-                found[turn] = body_at(image, offset - first, generation=generation, offset=offset)
-            at = last + 1
+            generation, first, length = order[at]
+            end = bisect_left(order, (generation, first + max(length, WINDOW_BYTES)), at + 1)
+            window = order[at:end]
+            reach = window[-1][1] + window[-1][2] - first
+            if reach > SPARSE * sum(map(_LENGTH, window)):
+                found += map(self.read, window)
+            else:
+                image = self._image(generation, first, reach)
+                found += bodies_at(image, first, map(_OFFSET, window), generation)
+            at = end
+        if order != list(places):
+            by_place = dict(zip(order, found, strict=True))
+            found = [by_place[place] for place in places]
         return found
 
     def _image(self, generation: int, offset: int, length: int) -> bytes:

@@ -8,8 +8,11 @@ import asyncio
 import os
 from array import array
 from asyncio import AbstractEventLoop, TimerHandle
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, takewhile
+from operator import itemgetter
 from pathlib import Path
 
 from samcast.group.listing import DataRecovery, Listed, Listing, SegmentColumns, columns_of
@@ -215,18 +218,15 @@ class DataStore:
     def read_many(self, keys: Sequence[BatchKey], bytes_max: int) -> list[bytes | None]:
         """The first of these as `read` gives them: as many as are on the disk and not more than so
         many bytes; at least one."""
-        places: list[Place] = []
-        size = 0
-        for key, place in zip(keys, self._places.get_many(keys), strict=True):
-            if place is None or key in self._unsynced:
-                break
-            size += place[2]
-            if places and size > bytes_max:
-                break
-            places.append(place)
+        places: list[Place] = list(takewhile(bool, self._places.get_many(keys)))
+        if self._unsynced:
+            there = zip(keys, places, strict=False)
+            places = [p for _, p in takewhile(lambda here: here[0] not in self._unsynced, there)]
         if not places:
             return [self.read(key) for key in keys[:1]]
-        found = self._reader.read_many(places)
+        sizes = accumulate(map(itemgetter(2), places))
+        most = bisect_right(list(sizes), bytes_max)
+        found = self._reader.read_many(places[: max(1, most)])
         if None not in found:
             return found
         # A look at each alone tells whether it is rotten, or only lay beside a bad sector.

@@ -11,7 +11,7 @@ that can't be read means scan; it never means empty.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from crc32c import crc32c
@@ -84,17 +84,24 @@ def read_record(data: bytes, *, generation: int, offset: int) -> tuple[int, byte
     return header.kind, bytes(data[_BODY_FROM : _BODY_FROM + header.length])
 
 
-def body_at(data: bytes, place: int, *, generation: int, offset: int) -> bytes | None:
-    """The same from the middle of what was read, and fast, for who reads many. The body's check
-    covers the header, too: it is over the place, and just where the header says."""
-    start = place + _BODY_FROM
-    if start > len(data):
-        return None
-    magic, _, _, _, length, written, check = _FIELDS.unpack_from(data, place)
-    body = data[start : start + length]
-    if magic != _MAGIC or written != generation or len(body) != length:
-        return None
-    return body if crc32c(body, crc32c(_PLACE.pack(generation, offset))) == check else None
+def bodies_at(
+    data: bytes, first: int, offsets: Iterable[int], generation: int
+) -> list[bytes | None]:
+    """The same from the middle of what was read from an offset on, and fast, for who reads many.
+    A body's check covers its header, too: it is over the place, and just where the header says."""
+    unpack, pack, size = _FIELDS.unpack_from, _PLACE.pack, len(data)
+    found: list[bytes | None] = []
+    for offset in offsets:
+        start = offset - first + _BODY_FROM
+        if start > size:
+            found.append(None)
+            continue
+        magic, _, _, _, length, written, check = unpack(data, offset - first)
+        body = data[start : start + length]
+        is_ours = magic == _MAGIC and written == generation and len(body) == length
+        is_sound = is_ours and crc32c(body, crc32c(pack(generation, offset))) == check
+        found.append(body if is_sound else None)
+    return found
 
 
 def scan_segment(data: bytes, generation: int) -> SegmentScan:
