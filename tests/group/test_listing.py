@@ -71,6 +71,19 @@ def test_a_server_has_each_payload_once_with_its_number_if_any_segment_tells_it(
     assert len(server.unnumbered) == len(stored - marked)
 
 
+def test_of_two_payloads_under_one_id_the_later_one_is_there_after_a_start() -> None:
+    """The first was given up, and the id used again: the second may count as a copy already."""
+    key = (1, b"a" * 16, 1, 1, 0)
+    scan = DataScan(7)
+    for digest, birth in ((b"1" * 16, 5), (b"2" * 16, 90)):
+        scan.add(columns_of(Listing([Listed(key, 1, birth, digest, 0, 64)])))
+    server = data_server(recovery=scan.recovery())
+    held = server.unnumbered.get(key)
+    assert held is not None
+    assert (held.digest, held.birth) == (b"2" * 16, 90)
+    assert server.unnumbered.born_below(1, 50) == []
+
+
 def columns() -> SegmentColumns:
     rows = [Listed((1, b"a" * 16, 1, c, 0), 1, 0, bytes(16), 64 * c, 64, c + 70) for c in (3, 1, 2)]
     return columns_of(Listing(rows, [((1, b"a" * 16, 1, 2, 0), 9)]))

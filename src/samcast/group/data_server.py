@@ -153,7 +153,9 @@ class DataServer:
     def _recover_one(self, found: FoundBatch, number: int) -> None:
         if number:
             self.numbered.recover_one(found, number)
-        elif found.key not in self.unnumbered:
+        else:
+            # What came later counts: it was only taken because what was there had been given up.
+            self.unnumbered.pop(found.key)
             held = Held(found.count, found.birth, found.digest, found.sent_ms)
             held.is_durable = True
             self.unnumbered.add(found.key, held)
