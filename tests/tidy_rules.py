@@ -31,7 +31,7 @@ FUNCTION_LINES_MAX = 60
 # A folder may import itself, the top-level modules, and what stands beside it here.
 ORDERING = {"wire", "machine", "group"}
 SERVICES = {"broker", "objects", "gateway"}  # these three never import each other
-BELOW_CLIENT = ORDERING | SERVICES | {"checkpoint", "multicast", "runtime"}
+BELOW_CLIENT = ORDERING | SERVICES | {"archive", "checkpoint", "multicast", "runtime"}
 LAYERS: dict[str, set[str]] = {
     "wire": set(),
     "machine": {"wire"},
@@ -40,6 +40,7 @@ LAYERS: dict[str, set[str]] = {
     **dict.fromkeys(SERVICES, ORDERING),
     "runtime": ORDERING | SERVICES | {"checkpoint", "multicast"},
     "checkpoint": ORDERING,
+    "archive": ORDERING | {"runtime"},
     "client": BELOW_CLIENT,
     "pipeline": BELOW_CLIENT | {"client"},
     "console": BELOW_CLIENT | {"client"},

@@ -7,6 +7,7 @@ import typer
 
 from samcast import __version__
 from samcast.cli import (
+    archive,
     backup,
     bench,
     cluster,
@@ -44,6 +45,7 @@ app.command("backup")(backup.make)
 app.command("restore")(backup.restore)
 app.command("rescue")(backup.rescue)
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(archive.app, name="archive")
 app.command("bench")(bench.run)
 app.command("sim", context_settings=sim.CONTEXT, add_help_option=False)(sim.run)
 

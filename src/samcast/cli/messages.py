@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from samcast.cli.patience import patience
 from samcast.cli.where import CLUSTER, DIR, address_of
 from samcast.errors import ConfigError, SamcastError
+
+if TYPE_CHECKING:
+    from samcast.client.blocking import Group
 
 
 def send(
@@ -56,6 +59,9 @@ def read(
             "--multicast", help="Hear the cluster's multicast group instead of having it all sent."
         ),
     ] = False,
+    archive: Annotated[
+        Path | None, typer.Option(help="Its archive, for what is gone from the cluster.")
+    ] = None,
     cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
 ) -> None:
@@ -76,12 +82,20 @@ def read(
         left = count
         with patience():
             source = client.group(group, create=follow)
-            start = source.oldest() if start is None else start
+            start = _oldest(source, archive) if start is None else start
             if left is None and not follow:
                 left = max(0, source.head() - start + 1)
         write = sys.stdout.buffer.write
-        for message in source.read(start, count=left, timeout=timeout):
+        for message in source.read(start, count=left, timeout=timeout, archive=archive):
             write(message.body + b"\n" if raw else b"%d\t%s\n" % (message.number, message.body))
             if follow:
                 sys.stdout.buffer.flush()
         sys.stdout.buffer.flush()
+
+
+def _oldest(source: "Group", archive: Path | None) -> int:
+    if archive is None:
+        return source.oldest()
+    from samcast.archive.index import open_archive
+
+    return min(source.oldest(), open_archive(archive).first)

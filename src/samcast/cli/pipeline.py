@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,27 +12,67 @@ import typer
 from samcast.cli.where import CLUSTER, DIR, address_of
 
 app = typer.Typer(help="Run PySpark files on groups and tables.", no_args_is_help=True)
+MASTER = Annotated[
+    str, typer.Option(help="local[*]: in this process; or spark://host:port and the like.")
+]
+Show = Callable[[str, dict[str, Any]], None]
 
 
 @app.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A plain PySpark file; what follows is for it.")],
-    master: Annotated[
-        str, typer.Option(help="local[*]: in this process; or spark://host:port and the like.")
-    ] = "local[*]",
+    master: MASTER = "local[*]",
     cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
 ) -> None:
     """Run a file with a Spark session that is ready for it, and show what its streams do."""
     from samcast.pipeline.running import run_file
 
-    address = address_of(cluster, folder)
+    with _shown() as show:
+        run_file(file, context.args, master, address_of(cluster, folder), show)
+
+
+@app.command("archive")
+def archive(
+    group: Annotated[str, typer.Argument(help="Whose messages are archived.")],
+    to: Annotated[Path, typer.Option("--to", help="The archive's folder; made if it isn't there.")],
+    once: Annotated[bool, typer.Option("--once", help="Only what there is now.")] = False,
+    every: Annotated[int, typer.Option(help="Seconds between two parts.", min=1)] = 10,
+    rows: Annotated[int, typer.Option(help="Messages of one part, at most.", min=1)] = 1_000_000,
+    lease_days: Annotated[
+        int, typer.Option(help="How long the job may be away before its messages may go.", min=1)
+    ] = 7,
+    master: MASTER = "local[*]",
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    cluster: CLUSTER = None,
+    folder: DIR = Path(".samcast"),
+) -> None:
+    """Move a group's messages to Parquet files as they come; nothing goes before it is there.
+
+    Ends with ctrl-C, or with --once when all is archived; begun again, it goes on where it was.
+    """
+    from samcast.pipeline.archiving import Job, archive_group
+
+    job = Job(address_of(cluster, folder), group, to, once, every, rows, lease_days)
+    with _shown() as show:
+        made = archive_group(job, master, show)
+    last = made.end - 1
+    if as_json:
+        typer.echo(json.dumps({"group": group, "first": made.first, "last": last,
+                               "parts": len(made.parts)}))  # fmt: skip
+    else:
+        typer.echo(f"{to}: messages {made.first} to {last} of {group!r}, {len(made.parts)} parts")
+
+
+@contextmanager
+def _shown() -> Iterator[Show]:
+    """Bars for people, lines for logs."""
     if sys.stderr.isatty():
         with Bars() as bars:
-            run_file(file, context.args, master, address, bars.show)
+            yield bars.show
     else:
-        run_file(file, context.args, master, address, Lines().show)
+        yield Lines().show
 
 
 class Lines:

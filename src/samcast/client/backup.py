@@ -284,7 +284,7 @@ def restore(backup: Path, folder: Path, say: Say, nodes: int = 3) -> Copy:
             for group in copy.groups:
                 made = client.group(group.name)
                 if group.base:
-                    _begin(made, group.base)
+                    begin_at(made, group.base)
                 for node in plan.nodes:
                     _place_checkpoint(backup / str(group.id), node.folder, made.id, group.base)
                 made.set_keep(structs.replace(group.keep, count=0, size=0, age_ms=0))
@@ -302,7 +302,8 @@ def restore(backup: Path, folder: Path, say: Say, nodes: int = 3) -> Copy:
     return copy
 
 
-def _begin(group: Group, number: int) -> None:
+def begin_at(group: Group, number: int) -> None:
+    """Have the numbers of an empty group go on behind one."""
     request = BeginRequest(group.id, number)
     outcome = group.engine.call(group.engine.propose(request), WAIT_S)
     if outcome.kind is not OutcomeKind.DONE:

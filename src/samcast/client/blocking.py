@@ -404,12 +404,22 @@ class Group(Sending):
         return Lease(self._engine, self.id, name, number, bound(ttl, "ttl", 1000))
 
     def read(
-        self, start: Start = OLDEST, *, count: int | None = None, timeout: float | None = None
+        self,
+        start: Start = OLDEST,
+        *,
+        count: int | None = None,
+        timeout: float | None = None,
+        archive: "str | Path | None" = None,
     ) -> Iterator[Message]:
         """Messages from number `start` on ("oldest": all that there are; None: only new ones), for
-        ever or so many, until none came for `timeout` seconds."""
+        ever or so many, until none came for `timeout` seconds. What is gone here and was archived
+        comes from the archive's folder."""
         if count is not None and (not isinstance(count, int) or count < 0):
             raise ConfigError(f"a count is a number from 0 on, not {count!r}")
+        if archive is not None:
+            from samcast.client.history import read_through
+
+            return read_through(self, Path(archive), start, count, timeout)
         first = self.first_of(start)
         return self._messages(first, count, self._batches(first, timeout))
 

@@ -134,6 +134,11 @@ class Engine:
             self._watching.cancel()
         await self._link.stop()
 
+    @property
+    def identity(self) -> str:
+        """Of the cluster: its name, and what tells it from others of that name."""
+        return f"{self._link.cluster}/{self._link.origin}"
+
     def check(self) -> None:
         """Refuse to work in a process that has inherited us, or after `close`."""
         if self._pid != os.getpid():

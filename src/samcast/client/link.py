@@ -73,7 +73,7 @@ class Link:
         self.node: NodeId = 0  # that we are connected to
         self.configuration: Configuration | None = None
         self._instead = 0
-        self._origin = ""  # of the cluster, once we know it
+        self.origin = ""  # of the cluster, once we know it
         self.peers: tuple[Peer, ...] = ()
         self.cluster = ""
         self._welcomed: asyncio.Future[None] | None = None
@@ -252,7 +252,7 @@ class Link:
                 status.set_result(message.text)
 
     def _on_welcome(self, connection: Connection, welcome: Welcome) -> None:
-        if self._origin and welcome.origin != self._origin:
+        if self.origin and welcome.origin != self.origin:
             self._settle_welcome(
                 RefusedError(
                     f"this is another cluster that is called {welcome.cluster!r}, too; nothing of"
@@ -260,7 +260,7 @@ class Link:
                 )
             )
             return
-        self._origin = welcome.origin
+        self.origin = welcome.origin
         self.has_multicast = welcome.life != 0
         self.node = welcome.node
         self.cluster = welcome.cluster

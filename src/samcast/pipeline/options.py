@@ -15,7 +15,7 @@ LEASE_SECONDS = 24 * 3600
 NEWEST = "newest"
 OLDEST = "oldest"
 FOR_READING = ("cluster", "group", "table", "start", "end", "rows_per_batch", "rows_per_trigger",
-               "partitions", "lease", "lease_seconds")  # fmt: skip
+               "partitions", "lease", "lease_seconds", "archive")  # fmt: skip
 FOR_WRITING = ("cluster", "group", "table", "name", "batch", "create", "timeout")
 SPARKS_OWN = ("path", "checkpointlocation", "queryname")
 TIMEOUT_S = 120
@@ -35,6 +35,7 @@ class ReadOptions:
     partitions: int  # 0: as many as there are cores
     lease: str  # "": one of its own
     lease_seconds: int
+    archive: str = ""  # a folder, for what is gone from the cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ def read_options(said: Mapping[str, str]) -> ReadOptions:
         partitions=_number("partitions", lower.get("partitions", 0), 0),
         lease=lower.get("lease", ""),
         lease_seconds=_number("lease_seconds", lower.get("lease_seconds", LEASE_SECONDS), 1),
+        archive=lower.get("archive", ""),
     )
 
 

@@ -7,9 +7,12 @@ together before they are handed on.
 import os
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from samcast.archive.index import open_archive
 from samcast.client.blocking import Client, Group, connect
+from samcast.client.history import archive_of
 from samcast.client.ranges import read_range
 from samcast.errors import CollectedError
 from samcast.group.row_reader import RowsCame
@@ -33,9 +36,16 @@ def connected(cluster: str) -> Client:
     return connect(cluster or None)
 
 
+def oldest_number(group: Group, options: ReadOptions) -> int:
+    """Of those that can be read, be it from an archive."""
+    if options.archive:
+        return min(archive_of(group, Path(options.archive)).first, group.oldest())
+    return group.oldest()
+
+
 def first_number(group: Group, options: ReadOptions) -> int:
     """Where to begin."""
-    oldest = group.oldest()
+    oldest = oldest_number(group, options)
     if options.start == OLDEST:
         return oldest
     if options.start == NEWEST:
@@ -114,6 +124,18 @@ def record_batches(
             if waiting and (count >= rows or part.end >= end):
                 yield from _joined(waiting, rows, name)
                 waiting, count = [], 0
+
+
+def archived_batches(
+    folder: str, first: int, end: int, rows: int
+) -> "Iterator[pyarrow.RecordBatch]":
+    """The same from an archive."""
+    from samcast.archive.reading import record_batches as archived
+
+    wanted = schema()
+    for batch in archived(open_archive(Path(folder)), first, end, rows):
+        columns = [batch.column(name).cast(wanted.field(name).type) for name in wanted.names]
+        yield batch.from_arrays(columns, schema=wanted)
 
 
 def _arrow_of(part: RowsCame) -> "Iterator[tuple[int, pyarrow.RecordBatch]]":

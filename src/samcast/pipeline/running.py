@@ -7,7 +7,8 @@ import os
 import runpy
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,19 @@ def run_file(path: Path, arguments: list[str], master: str, cluster: str, show: 
     prepare(master, cluster)
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent.resolve()))
+    with watched(show):
+        runpy.run_path(str(path), run_name="__main__")
+        _await_queries(show)
+
+
+@contextmanager
+def watched(show: Show) -> Iterator[None]:
+    """Have shown what the streaming queries of this process do meanwhile."""
     over = threading.Event()
     watcher = threading.Thread(target=_watch, args=(over, show), daemon=True)
     watcher.start()
     try:
-        runpy.run_path(str(path), run_name="__main__")
-        _await_queries(show)
+        yield
     finally:
         over.set()
         watcher.join(2 * LOOK_S)

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -32,14 +33,17 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from samcast.archive.index import open_archive
 from samcast.errors import CollectedError, ConfigError
 from samcast.pipeline.encoding import OF_GROUP, OF_TABLE, check_columns
 from samcast.pipeline.options import ReadOptions, read_options, write_options
 from samcast.pipeline.reading import (
     all_nodes,
+    archived_batches,
     connected,
     end_number,
     first_number,
+    oldest_number,
     open_group,
     ranges,
     record_batches,
@@ -66,9 +70,15 @@ class Range(InputPartition):
     """The messages of one task."""
 
     def __init__(
-        self, cluster: str, first: int, end: int, sent: tuple[int, int] = ANY_TIME
+        self,
+        cluster: str,
+        first: int,
+        end: int,
+        sent: tuple[int, int] = ANY_TIME,
+        archive: str = "",
     ) -> None:
         super().__init__((first, end))
+        self.archive = archive  # in which they are, "": in none
         self.cluster = cluster
         self.first = first
         self.end = end
@@ -232,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = self._until if self._until is not None else group.head() + 1
             if self._options.end is not None:
                 end = min(end, self._options.end)
-            oldest = group.oldest()
+            oldest = oldest_number(group, self._options)
             if first < oldest:
                 raise CollectedError(
                     f"messages {first} to {oldest - 1} of group {group.name!r} are gone: the query"
@@ -283,14 +293,21 @@ def _partitions(
 ) -> Sequence[InputPartition]:
     if first >= end:
         return [Range(cluster, first, first)]  # Spark makes one of its own of an empty list.
-    parts = ranges(first, end, options.partitions)
-    return [Range(turned(cluster, turn), a, b, sent) for turn, (a, b) in enumerate(parts)]
+    parts: list[InputPartition] = []
+    archive_end = open_archive(Path(options.archive)).end if options.archive else 0
+    for turn, (a, b) in enumerate(ranges(first, end, options.partitions)):
+        middle = min(max(a, archive_end), b)
+        if a < middle:
+            parts.append(Range("", a, middle, sent, options.archive))
+        if middle < b:
+            parts.append(Range(turned(cluster, turn), middle, b, sent))
+    return parts
 
 
 def _rows(options: ReadOptions, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
     if not isinstance(partition, Range):
         return iter(())
-    span = (partition.first, partition.end)
-    return record_batches(
-        partition.cluster, options.group, *span, options.rows_per_batch, partition.sent
-    )
+    span = (partition.first, partition.end, options.rows_per_batch)
+    if partition.archive:
+        return archived_batches(partition.archive, *span)
+    return record_batches(partition.cluster, options.group, *span, partition.sent)

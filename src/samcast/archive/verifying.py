@@ -1,0 +1,49 @@
+"""Whether an archive is what it was when it was written: every file, every byte."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from samcast.archive.index import MESSAGES, Archive, open_archive
+from samcast.archive.reading import numbers_of
+from samcast.archive.writing import sha256_of
+from samcast.errors import DiskError
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """What is in an archive."""
+
+    group: str
+    first: int
+    last: int
+    files: int
+    size: int
+
+
+def verify(
+    folder: Path, progress: Callable[[int, int], None], say: Callable[[str], None]
+) -> Verified:
+    """Read all of it; a `DiskError` names the first file that is wrong."""
+    archive = open_archive(folder)
+    done = size = files = 0
+    total = sum(file.size for part in archive.parts for file in part.files)
+    for path, file in archive.files(archive.first, archive.end):
+        if not path.exists():
+            raise DiskError(f"{path} is missing; the archive's index has it")
+        if path.stat().st_size != file.size or sha256_of(path) != file.sha256:
+            raise DiskError(f"{path} was altered: it isn't what its index says")
+        if numbers_of(path) != (file.first, file.end):
+            raise DiskError(f"{path} doesn't hold messages {file.first} to {file.end - 1}")
+        files += 1
+        size += file.size
+        done += file.size
+        progress(done, total)
+    for stray in _strays(archive):
+        say(f"{stray} is not in the index: it is left of a job that was interrupted")
+    return Verified(archive.about.group, archive.first, archive.end - 1, files, size)
+
+
+def _strays(archive: Archive) -> list[Path]:
+    known = {archive.place_of(part) for part in archive.parts}
+    return sorted(path for path in (archive.folder / MESSAGES).iterdir() if path not in known)
