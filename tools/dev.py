@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def help_text() -> str:
-    rows = "\n".join(f"  {name:<12}{chore.purpose}" for name, chore in CHORES.items())
+    rows = "\n".join(f"  {name:<15}{chore.purpose}" for name, chore in CHORES.items())
     return (
         "usage: ./dev <chore> [arguments]\n\n"
         f"{rows}\n\n"
@@ -189,6 +189,13 @@ def spark_kills(arguments: Sequence[str]) -> NoReturn:
     become(VENV_PYTHON, "-m", "tests.pipeline.killing", *arguments)
 
 
+def archive_kills(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    install_spark()
+    os.chdir(ROOT)
+    become(VENV_PYTHON, "-m", "tests.pipeline.archive_killing", *arguments)
+
+
 def dashboard(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     become(VENV_PYTHON, str(ROOT / "tools" / "dashboard.py"), *arguments)
@@ -217,6 +224,9 @@ CHORES = {
         multicast,
     ),
     "spark-kills": Chore("kill Spark and nodes under a stream, 20 times; count rows", spark_kills),
+    "archive-kills": Chore(
+        "kill the archiving job and nodes, 10 times; compare what is read back", archive_kills
+    ),
     "dashboard": Chore("draw the dashboard from a real Prometheus into a file", dashboard),
     "faults": Chore("faults on real processes, 20 s each; arguments go to pytest", faults),
     "bench": Chore("measure a fresh cluster of three nodes on this machine", bench),

@@ -89,7 +89,9 @@ def test_what_was_sent_at_another_time_is_not_read(
     between_ms = int(time.time() * 1000)
     pause(0.05)
     with samcast.connect(cluster.address) as client:
-        client.group("orders").send_many([b"late"] * 300).number(30)
+        group = client.group("orders")
+        group.send_many([b"late"] * 300)
+        group.flush(30)
     between = f"timestamp_millis({between_ms})"
 
     def look() -> None:
