@@ -62,6 +62,9 @@ def read(
     archive: Annotated[
         Path | None, typer.Option(help="Its archive, for what is gone from the cluster.")
     ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Note what was delivered in this file, for an audit.")
+    ] = None,
     cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
 ) -> None:
@@ -86,7 +89,8 @@ def read(
             if left is None and not follow:
                 left = max(0, source.head() - start + 1)
         write = sys.stdout.buffer.write
-        for message in source.read(start, count=left, timeout=timeout, archive=archive):
+        wanted = source.read(start, count=left, timeout=timeout, archive=archive, record=record)
+        for message in wanted:
             write(message.body + b"\n" if raw else b"%d\t%s\n" % (message.number, message.body))
             if follow:
                 sys.stdout.buffer.flush()

@@ -4,12 +4,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from samcast.cli.where import CLUSTER, DIR, address_of
+from samcast.errors import ConfigError
 
 app = typer.Typer(help="Run PySpark files on groups and tables.", no_args_is_help=True)
 MASTER = Annotated[
@@ -63,6 +65,48 @@ def archive(
                                "parts": len(made.parts)}))  # fmt: skip
     else:
         typer.echo(f"{to}: messages {made.first} to {last} of {group!r}, {len(made.parts)} parts")
+
+
+@app.command("audit")
+def audit(
+    group: Annotated[str, typer.Argument(help="Whose messages are compared.")],
+    to: Annotated[Path, typer.Option("--to", help="The page to write.")] = Path("audit.html"),
+    record: Annotated[
+        list[Path] | None,
+        typer.Option(help="What a member recorded (`samcast read --record`); or a folder of such."),
+    ] = None,
+    first: Annotated[int, typer.Option("--from", help="The first number.", min=0)] = 0,
+    last: Annotated[int, typer.Option("--to-number", help="The last number.", min=0)] = 0,
+    master: MASTER = "local[*]",
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON, too.")] = False,
+    cluster: CLUSTER = None,
+    folder: DIR = Path(".samcast"),
+) -> None:
+    """Compare what members delivered, commit servers ordered and data servers keep.
+
+    The first line says whether all agree; if not, from which number on, and the exit code is 1.
+    """
+    import msgspec
+
+    from samcast.pipeline.audit_report import page
+    from samcast.pipeline.auditing import audit_group
+
+    records = [found for path in record or [] for found in _records(path)]
+    end = last + 1 if last else 0
+    made = audit_group(address_of(cluster, folder), group, records, master, first, end)
+    to.write_text(page(made))
+    if as_json:
+        typer.echo(msgspec.json.encode({"verdict": made.verdict, **asdict(made)}).decode())
+    else:
+        typer.echo(f"{made.verdict} {to} has the details")
+    if made.findings:
+        raise typer.Exit(1)
+
+
+def _records(path: Path) -> list[Path]:
+    if not path.exists():
+        raise ConfigError(f"{path}: no such record")
+    return sorted(path.iterdir()) if path.is_dir() else [path]
 
 
 @contextmanager

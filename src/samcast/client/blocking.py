@@ -14,6 +14,7 @@ from samcast.client.inbox import Message, messages_from
 from samcast.client.joining import Progress, nobody_looks
 from samcast.client.lease import LEASE_S, Lease, bound
 from samcast.client.outbox import MESSAGE_BYTES_MAX, Outbox, Receipt
+from samcast.client.recording import Recorder
 from samcast.client.table import CHECKPOINT_EVERY, ReplicatedTable
 from samcast.client.transaction import Transaction, Transactions
 from samcast.errors import ConfigError, NotConnectedError, RefusedError, WaitTimeoutError
@@ -410,18 +411,25 @@ class Group(Sending):
         count: int | None = None,
         timeout: float | None = None,
         archive: "str | Path | None" = None,
+        record: "str | Path | None" = None,
     ) -> Iterator[Message]:
         """Messages from number `start` on ("oldest": all that there are; None: only new ones), for
         ever or so many, until none came for `timeout` seconds. What is gone here and was archived
-        comes from the archive's folder."""
+        comes from the archive's folder. What was delivered is noted in the file `record`, for an
+        audit."""
         if count is not None and (not isinstance(count, int) or count < 0):
             raise ConfigError(f"a count is a number from 0 on, not {count!r}")
+        if archive is not None and record is not None:
+            raise ConfigError("what comes from an archive is not recorded: leave one of them out")
         if archive is not None:
             from samcast.client.history import read_through
 
             return read_through(self, Path(archive), start, count, timeout)
         first = self.first_of(start)
-        return self._messages(first, count, self._batches(first, timeout))
+        batches = self._batches(first, timeout)
+        if record is not None:
+            batches = Recorder(Path(record), self._engine.identity, self.name).recorded(batches)
+        return self._messages(first, count, batches)
 
     def read_batches(
         self, start: Start = OLDEST, *, timeout: float | None = None

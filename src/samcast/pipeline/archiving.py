@@ -6,8 +6,6 @@ its numbers: so a batch that was entered is passed over, and one that wasn't is 
 """
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from samcast.archive.index import PROGRESS, STAGING, Archive
 from samcast.archive.writing import add_part, begin_archive, locked
 from samcast.errors import CollectedError, SamcastError
 from samcast.pipeline.reading import connected, open_group
-from samcast.pipeline.running import Show, prepare, watched
+from samcast.pipeline.running import Show, prepare, session, watched
 
 DAY_S = 24 * 3600
 
@@ -40,7 +38,8 @@ def archive_group(job: Job, master: str, show: Show) -> Archive:
     with locked(job.folder):
         archive = _begin(job)
         failed: list[SamcastError] = []
-        with watched(show), _session() as spark:
+        with watched(show), session("samcast archive") as spark:
+            spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
             query = _query(spark, job, archive, failed)
             try:
                 query.awaitTermination()
@@ -70,19 +69,6 @@ def _begin(job: Job) -> Archive:
 
 def _lease(archive: Archive) -> str:
     return f"archive-{archive.about.id}"
-
-
-@contextmanager
-def _session() -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.appName("samcast archive").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _query(spark: Any, job: Job, archive: Archive, failed: list[SamcastError]) -> Any:

@@ -79,6 +79,19 @@ def watched(show: Show) -> Iterator[None]:
         watcher.join(2 * LOOK_S)
 
 
+@contextmanager
+def session(name: str) -> Iterator[Any]:
+    """A session of our own, for a job of ours."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
 def _session() -> Any:
     from pyspark.sql import SparkSession
 
