@@ -20,6 +20,7 @@ SINGLES = 1_000_000
 SENDERS = 100
 ROUNDS = 3
 FORMAT = "samcast"
+REPEATING = "samcast_repeating"
 
 
 def spark(m: Measuring) -> Result:
@@ -83,14 +84,17 @@ def _batch(m: Measuring, session: Any, place: Path) -> Result:
     files = str(place / "batch")
     _frame(m, session, group).write.parquet(files)
     session.dataSource.register(_tuples())
+    session.dataSource.register(_repeating())
     frames = {
         "samcast": lambda: _frame(m, session, group),
         "parquet": lambda: session.read.parquet(files),
+        "any_python_source": lambda: _frame(m, session, group, REPEATING),
         "tuples": lambda: _frame(m, session, group, "samcast_tuples"),
     }
     times = _rounds({name: partial(_consume, make) for name, make in frames.items()})
     return {"rows": rows, "rows_per_s": _per_s(rows, times),
             "of_parquet": round(times["parquet"] / times["samcast"], 2),
+            "of_any_python_source": round(times["any_python_source"] / times["samcast"], 2),
             "times_tuples": round(times["tuples"] / times["samcast"], 1)}  # fmt: skip
 
 
@@ -101,9 +105,10 @@ def _stream(m: Measuring, session: Any, place: Path) -> Result:
     frame = _frame(m, session, group)
     frame.write.parquet(files)
 
-    def ours() -> Any:
-        stream = session.readStream.format(FORMAT).option("cluster", m.cluster.address)
-        return stream.option("group", group).load()
+    def ours(kind: str = FORMAT) -> Any:
+        stream = session.readStream.format(kind).option("cluster", m.cluster.address)
+        # Parquet's, too, is one micro-batch.
+        return stream.option("group", group).option("rows_per_trigger", rows).load()
 
     def theirs() -> Any:
         return session.readStream.schema(frame.schema).parquet(files)
@@ -113,9 +118,15 @@ def _stream(m: Measuring, session: Any, place: Path) -> Result:
         stream = make().writeStream.format("noop").option("checkpointLocation", checkpoint)
         stream.trigger(availableNow=True).start().awaitTermination()
 
-    times = _rounds({"samcast": lambda: run(ours), "parquet": lambda: run(theirs)})
+    times = _rounds({
+        "samcast": lambda: run(ours),
+        "parquet": lambda: run(theirs),
+        "any_python_source": lambda: run(partial(ours, REPEATING)),
+    })  # fmt: skip
     return {"rows": rows, "rows_per_s": _per_s(rows, times),
-            "of_parquet": round(times["parquet"] / times["samcast"], 2)}  # fmt: skip
+            "of_parquet": round(times["parquet"] / times["samcast"], 2),
+            "of_any_python_source": round(times["any_python_source"] / times["samcast"], 2),
+            }  # fmt: skip
 
 
 def _single(m: Measuring, session: Any) -> Result:
@@ -171,6 +182,41 @@ def _rounds(works: dict[str, Callable[[], None]]) -> dict[str, float]:
 
 def _per_s(rows: int, times: dict[str, float]) -> dict[str, int]:
     return {name: round(rows / took) for name, took in times.items()}
+
+
+def _repeating() -> Any:
+    """As many rows of the same form, without reading them: what Spark itself takes for the rows of
+    any source in Python, however fast."""
+    from samcast.pipeline.options import read_options
+    from samcast.pipeline.source import Range, Reader, SamcastSource, StreamReader
+
+    def repeated(batches: Iterator[Any], partition: Any) -> Iterator[Any]:
+        left = partition.end - partition.first if isinstance(partition, Range) else 0
+        batch = next(batches, None)
+        while batch is not None and left > 0:
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+
+    class RepeatingReader(Reader):
+        def read(self, partition: Any) -> Iterator[Any]:
+            return repeated(super().read(partition), partition)
+
+    class RepeatingStream(StreamReader):
+        def read(self, partition: Any) -> Iterator[Any]:
+            return repeated(super().read(partition), partition)
+
+    class RepeatingSource(SamcastSource):
+        @classmethod
+        def name(cls) -> str:
+            return REPEATING
+
+        def reader(self, schema: Any) -> Any:
+            return RepeatingReader(read_options(self._said))
+
+        def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's name
+            return RepeatingStream(read_options(self._said))
+
+    return RepeatingSource
 
 
 def _tuples() -> Any:
