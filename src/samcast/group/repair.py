@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from samcast.group.data_server import DataServer
 
 BIRTH_UNKNOWN = 2**62  # so nothing is over just because it is old
-MORE_BYTES = 1024 * 1024  # an answer so large has probably been cut, and goes on
+MORE_BYTES = 256 * 1024  # so large a piece of an answer is probably not its last one
 
 
 class Repairs:

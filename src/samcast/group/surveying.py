@@ -20,7 +20,7 @@ from samcast.wire.retention import Collected
 WAITING_MAX = 8  # answers that wait to be taken
 REPEAT_MS = 500
 SILENT_MAX = 8  # questions without an answer
-MORE_BYTES = 1024 * 1024  # an answer so large has probably more to come
+MORE_BYTES = 256 * 1024  # so large a piece of an answer is probably not its last one
 MORE_MS = 40
 
 

@@ -441,10 +441,18 @@ class Mesh:
         """To a node, or to a client wherever it is connected."""
         self._write_to(to, message_parts(encode_route(self._node.id, to), message))
 
-    def _write_to(self, to: NodeId, frame: tuple[bytes | memoryview, ...]) -> None:
+    def reaches(self, to: NodeId) -> bool:
+        """Whether what is sent there would leave."""
+        return to == self._node.id or self._connection_to(to) is not None
+
+    def _connection_to(self, to: NodeId) -> Connection | None:
         node = node_of(to)
-        table = self._clients if node == self._node.id else self._peers
-        connection = table.get(to if node == self._node.id else node)
+        if node == self._node.id:
+            return self._clients.get(to)
+        return self._peers.get(node)
+
+    def _write_to(self, to: NodeId, frame: tuple[bytes | memoryview, ...]) -> None:
+        connection = self._connection_to(to)
         if connection is not None:
             connection.write(*frame)
 

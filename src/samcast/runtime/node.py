@@ -54,13 +54,12 @@ from samcast.runtime.mesh import Mesh
 from samcast.runtime.metrics_page import MetricsPage
 from samcast.runtime.order_store import OrderStore
 from samcast.runtime.scrub import Scrub
+from samcast.runtime.serving import Serving
 from samcast.runtime.telling import Telling
 from samcast.runtime.tidying import Tidying
 from samcast.runtime.trail import Trail
-from samcast.wire.group import Repair
 from samcast.wire.order import EPOCH_NONE, Epoch
 from samcast.wire.records import SuperRecord
-from samcast.wire.rows import gather
 
 if TYPE_CHECKING:
     from samcast.runtime.metrics import Metrics
@@ -97,6 +96,7 @@ class Node:
         self._telling.mesh = self._mesh
         self._order: OrderStore | None = None
         self._data: DataStore | None = None
+        self._serving: Serving | None = None
         self._commit_server: CommitServer | None = None
         self._data_server: DataServer | None = None
         self._checkpointing: Checkpointing | None = None
@@ -175,6 +175,7 @@ class Node:
             order = self._order.recover(disk.uuid)
             assert order is not None
         self._data = DataStore(self._folder / "data")
+        self._serving = Serving(self._data, self.send, self._mesh.reaches, self._on_rotted)
         data = self._data.recover(disk.uuid)
         self._telling.uuid = disk.uuid
         settings, initial = self._plan.settings, self._plan.configuration()
@@ -375,9 +376,11 @@ class Node:
                 if self._unchecked_bytes > ROOM_UNCHECKED_BYTES:
                     self._check_room()
         elif type(effect) is SendStored:
-            self._send_stored(at, effect)
+            assert self._serving is not None
+            self._serving.send_stored(effect)
         elif type(effect) is SendRows:
-            self._send_rows(effect)
+            assert self._serving is not None
+            self._serving.send_rows(effect)
         elif isinstance(effect, DropBatch | DropCollected):
             assert self._data is not None
             keys = (effect.key,) if isinstance(effect, DropBatch) else effect.keys
@@ -388,34 +391,6 @@ class Node:
             asyncio.get_running_loop().call_soon(self._see_who_serves)
         elif self._checkpointing is not None:
             self._checkpointing.apply(effect)
-
-    def _send_stored(self, at: int, effect: SendStored) -> None:
-        assert self._data is not None
-        found: list[tuple[int, bytes]] = []
-        for number, key in effect.batches:
-            payload = self._data.read(key)
-            if payload is None:
-                self._on_rotted(key)
-                continue
-            if found and sum(len(p) for _, p in found) + len(payload) > REPAIR_BYTES_MAX:
-                self._mesh.send(effect.to, Repair(tuple(found)))
-                if effect.is_one:
-                    return
-                found = []
-            found.append((number, payload))
-        if found:
-            self.send(effect.to, Repair(tuple(found)))
-
-    def _send_rows(self, effect: SendRows) -> None:
-        assert self._data is not None
-        payloads: list[bytes] = []
-        read = self._data.read_many(effect.keys, REPAIR_BYTES_MAX)
-        for key, payload in zip(effect.keys, read, strict=False):
-            if payload is None:
-                self._on_rotted(key)
-                break
-            payloads.append(payload)
-        self.send(effect.to, gather(effect.group, effect.number_first, payloads))
 
     def send(self, to: int, message: Any) -> None:
         """To another node, or to a client."""
@@ -431,9 +406,6 @@ class Node:
     def flush(self) -> None:
         """Have what was sent leave now."""
         self._mesh.flush()
-
-
-REPAIR_BYTES_MAX = 4 * 1024 * 1024  # one answer; a large payload goes alone
 
 
 def allow_files() -> None:

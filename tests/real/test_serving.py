@@ -1,0 +1,147 @@
+"""Who reads much that was gets it piece by piece, and nobody waits for that."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from samcast.group.payloads import key_of
+from samcast.group.storage import BatchKey, SendStored, StoreBatch
+from samcast.runtime.data_segments import segments_in
+from samcast.runtime.data_store import DataStore
+from samcast.runtime.serving import PIECE_BYTES, Serving
+from samcast.wire.batch import Batch, columns_from_cells, encode_batch, make_batch
+from samcast.wire.group import Repair
+
+READER, LIVE = 1001, 1002
+
+
+def batch(counter: int, size: int) -> Batch:
+    return make_batch(
+        group=1, sender=b"s" * 16, incarnation=1, counter_first=counter, count=1, birth=0,
+        confirmed_below=1, seen=0, sent_ms=0, configuration=1,
+        columns=columns_from_cells([b"%d" % counter * size]),
+    )  # fmt: skip
+
+
+class Node:
+    """A store with payloads, and what is sent from it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = DataStore(folder)
+        self.sent: list[tuple[int, list[int]]] = []
+        self.rotted: list[BatchKey] = []
+        self.gone: set[int] = set()
+        self.serving = Serving(
+            self.store, self._send, lambda to: to not in self.gone, self.rotted.append
+        )
+
+    def _send(self, to: int, message: Any) -> None:
+        assert isinstance(message, Repair)
+        self.sent.append((to, [number for number, _ in message.batches]))
+
+    async def fill(self, sizes: list[int]) -> None:
+        durable = asyncio.Event()
+
+        def on_synced(token: int) -> None:
+            if token == len(sizes):
+                durable.set()
+
+        self.store.start(asyncio.get_running_loop(), on_synced, _fail)
+        for at, size in enumerate(sizes, 1):
+            of = batch(at, size)
+            self.store.store(StoreBatch(at, key_of(of), of))
+        await durable.wait()
+
+    def want(self, to: int, *numbers: int, is_one: bool = False) -> None:
+        keys = tuple((n, (1, b"s" * 16, 1, n, 0)) for n in numbers)
+        self.serving.send_stored(SendStored(to, keys, is_one))
+
+    async def settle(self) -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not len(self.serving)
+
+
+def _fail(error: OSError) -> None:
+    raise error
+
+
+def play(folder: Path, sizes: list[int], work: "Callable[[Node], Any]") -> Node:
+    async def main() -> Node:
+        node = Node(folder)
+        await node.fill(sizes)
+        await work(node)
+        node.store.close()
+        return node
+
+    return asyncio.run(main())
+
+
+THIRD = PIECE_BYTES // 3
+
+
+def test_the_first_piece_leaves_at_once_and_others_are_not_kept_waiting(tmp_path: Path) -> None:
+    async def work(node: Node) -> None:
+        node.want(READER, *range(1, 9))
+        assert node.sent == [(READER, [1, 2])]
+        node.want(LIVE, 9)
+        assert node.sent[1:] == [(LIVE, [9])]
+        node.want(READER, 9)  # behind what it waits for
+        await node.settle()
+
+    node = play(tmp_path, [THIRD] * 8 + [10], work)
+    of_reader = [numbers for to, numbers in node.sent if to == READER]
+    assert of_reader == [[1, 2], [3, 4], [5, 6], [7, 8, 9]]
+    assert node.rotted == []
+
+
+def test_many_readers_take_turns(tmp_path: Path) -> None:
+    async def work(node: Node) -> None:
+        node.want(READER, *range(1, 7))
+        node.want(LIVE, *range(1, 7))
+        await node.settle()
+
+    node = play(tmp_path, [THIRD] * 6, work)
+    assert [to for to, _ in node.sent] == [READER, LIVE] * 3
+
+
+def test_what_is_larger_than_a_piece_goes_alone_and_one_answer_is_one(tmp_path: Path) -> None:
+    async def work(node: Node) -> None:
+        node.want(READER, 1, 2, 3)
+        await node.settle()
+        node.want(LIVE, 1, 2, 3, is_one=True)
+
+    node = play(tmp_path, [10, 2 * PIECE_BYTES, 10], work)
+    assert node.sent == [(READER, [1]), (READER, [2]), (READER, [3]), (LIVE, [1, 2, 3])]
+
+
+def test_what_was_collected_meanwhile_is_passed_over_and_who_is_gone_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    async def work(node: Node) -> None:
+        node.want(READER, *range(1, 5))
+        node.store.forget([(1, b"s" * 16, 1, 3, 0)])
+        await node.settle()
+        node.want(LIVE, 1, 2, 4)
+        node.gone.add(LIVE)
+        await node.settle()
+
+    node = play(tmp_path, [2 * THIRD] * 4, work)
+    assert node.sent == [(READER, [1]), (READER, [2]), (READER, [4]), (LIVE, [1])]
+    assert node.rotted == []
+
+
+def test_rot_is_told(tmp_path: Path) -> None:
+    needle = encode_batch(batch(2, 50))[-20:]
+
+    async def work(node: Node) -> None:
+        path = segments_in(tmp_path)[0][1]
+        data = bytearray(path.read_bytes())
+        data[data.find(needle)] ^= 1
+        path.write_bytes(data)
+        node.want(READER, 1, 2, 3)
+
+    node = play(tmp_path, [50] * 3, work)
+    assert node.sent == [(READER, [1, 3])]
+    assert node.rotted == [(1, b"s" * 16, 1, 2, 0)]
