@@ -129,7 +129,7 @@ def up(arguments: Sequence[str]) -> NoReturn:
 
 def bench(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
-    if "spark" in arguments:
+    if "spark" in arguments or "jobs" in arguments:
         install_spark()
     # As an installed package is, so that a restart isn't measured with a compiler in it.
     run_quietly([str(VENV_PYTHON), "-m", "compileall", "-q", str(ROOT / "src")])

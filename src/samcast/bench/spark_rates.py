@@ -25,7 +25,7 @@ REPEATING = "samcast_repeating"
 
 def spark(m: Measuring) -> Result:
     """Ratios; each a median of rounds in turn."""
-    session = _session()
+    session = new_session()
     place = Path(tempfile.mkdtemp(prefix="samcast-spark-", dir=m.cluster.folder))
     try:
         return {
@@ -39,7 +39,8 @@ def spark(m: Measuring) -> Result:
         shutil.rmtree(place)
 
 
-def _session() -> Any:
+def new_session() -> Any:
+    """Embedded, on two cores."""
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:

@@ -23,6 +23,7 @@ LONG = (
     "kept",
     "replace",
     "spark",
+    "jobs",
 )  # only when asked for by name
 GROWTH = ("stored", "groups", "start")
 
@@ -54,6 +55,7 @@ def run(
         growth,
         joining,
         rates,
+        spark_jobs,
         spark_rates,
         starting,
         state,
@@ -61,7 +63,7 @@ def run(
     from samcast.bench.measuring import Measuring
     from samcast.runtime.local_cluster import LocalCluster
 
-    modules = (rates, failures, growth, starting, state, joining, changes, spark_rates)
+    modules = (rates, failures, growth, starting, state, joining, changes, spark_rates, spark_jobs)
     found = {name: getattr(module, name) for module in modules
              for name in (*USUAL, *LONG) if hasattr(module, name)}  # fmt: skip
     chosen = what or list(GROWTH if is_growth else USUAL)

@@ -35,20 +35,25 @@ class Job:
 def archive_group(job: Job, master: str, show: Show) -> Archive:
     """Run until there is no more, or for ever."""
     prepare(master, job.cluster)
+    with watched(show), session("samcast archive") as spark:
+        return archive_in(spark, job)
+
+
+def archive_in(spark: Any, job: Job) -> Archive:
+    """The same in a session that is there."""
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     with locked(job.folder):
         archive = _begin(job)
         failed: list[SamcastError] = []
-        with watched(show), session("samcast archive") as spark:
-            spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-            query = _query(spark, job, archive, failed)
-            try:
-                query.awaitTermination()
-            except Exception:
-                if failed:
-                    raise failed[0] from None
-                raise
-            finally:
-                query.stop()
+        query = _query(spark, job, archive, failed)
+        try:
+            query.awaitTermination()
+        except Exception:
+            if failed:
+                raise failed[0] from None
+            raise
+        finally:
+            query.stop()
         return archive
 
 

@@ -75,33 +75,29 @@ class Skipped(Control, frozen=True, gc=False, array_like=True, tag=43):
 
 def gather(group: int, number_first: int, payloads: Sequence[bytes]) -> Rows:
     """One answer from stored runs, the first of which has this number."""
-    counts, counters, sent, who = array("I"), array("Q"), array("Q"), array("I")
-    stages = array("I")
+    if not payloads:
+        return Rows(group, number_first)
+    heads = zip(*map(_RUN.unpack_from, payloads), strict=True)  # in columns, and not run by run
+    names, counters, counts, stages, sent, lengths, _, _, flags = heads
     senders: dict[bytes, int] = {}
+    who = [senders.setdefault(name, len(senders)) for name in names]
     columns = (Gathered(), Gathered(), Gathered())
-    bodies, keys, headers = columns
-    for payload in payloads:
-        sender, counter, count, stage, sent_ms, length, _, _, flags = _RUN.unpack_from(payload)
-        counts.append(count)
-        counters.append(counter)
-        stages.append(stage)
-        sent.append(sent_ms)
-        who.append(senders.setdefault(sender, len(senders)))
-        if count == 1 and flags == _ONE_BODY:
-            bodies.cells.append(payload[_ONE_BODY_FROM : _ONE_BODY_FROM + length])
-            bodies.lengths.append(length)
-            keys.lengths.append(0)
-            headers.lengths.append(0)
-        else:
+    bodies = columns[0]
+    if max(counts) == 1 and set(flags) == {_ONE_BODY}:
+        ends = [_ONE_BODY_FROM + length for length in lengths]
+        bodies.cells = [p[_ONE_BODY_FROM:end] for p, end in zip(payloads, ends, strict=True)]
+        bodies.lengths = list(lengths)
+    else:
+        for payload, count in zip(payloads, counts, strict=True):
             _add_run(payload, count, columns)
     return Rows(
         group,
         number_first,
-        counts.tobytes(),
-        counters.tobytes(),
-        sent.tobytes(),
-        who.tobytes(),
-        stages.tobytes(),
+        array("I", counts).tobytes(),
+        array("Q", counters).tobytes(),
+        array("Q", sent).tobytes(),
+        array("I", who).tobytes(),
+        array("I", stages).tobytes(),
         b"".join(senders),
         assemble([column.source() for column in columns]),
     )
