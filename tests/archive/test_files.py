@@ -9,7 +9,7 @@ import pytest
 from samcast.archive.index import Archive, open_archive
 from samcast.archive.reading import record_batches
 from samcast.archive.verifying import verify
-from samcast.archive.writing import add_part, begin_archive, locked
+from samcast.archive.writing import add_part, begin_archive, locked, new_about
 from samcast.errors import CollectedError, ConfigError, DiskError
 
 CLUSTER = "demo/1"
@@ -18,7 +18,7 @@ GROUP = "orders"
 
 def made(folder: Path, first: int = 1) -> Archive:
     folder.mkdir(exist_ok=True)
-    return begin_archive(folder, CLUSTER, GROUP, first)
+    return begin_archive(folder, new_about(CLUSTER, GROUP, first))
 
 
 def staged(folder: Path, first: int, end: int, files: int = 2, name: str = "batch") -> Path:
@@ -153,15 +153,57 @@ def test_folders_that_are_something_else_are_refused(tmp_path: Path) -> None:
         open_archive(tmp_path)
     archive = made(tmp_path / "a")
     with pytest.raises(ConfigError, match="this archive is of group 'orders' of cluster demo/1"):
-        begin_archive(archive.folder, "demo/2", GROUP, 1)
+        begin_archive(archive.folder, new_about("demo/2", GROUP, 1))
     with pytest.raises(ConfigError, match="not of 'others'"):
-        begin_archive(archive.folder, CLUSTER, "others", 1)
+        begin_archive(archive.folder, new_about(CLUSTER, "others", 1))
     full = tmp_path / "full"
     full.mkdir()
     (full / "thesis.txt").touch()
     with pytest.raises(DiskError, match=r"thesis\.txt: an archive needs its own"):
-        begin_archive(full, CLUSTER, GROUP, 1)
+        begin_archive(full, new_about(CLUSTER, GROUP, 1))
     assert [path.name for path in full.iterdir()] == ["thesis.txt"]
     (archive.folder / "archive.json").write_text('{"format": 9}')
     with pytest.raises(DiskError, match=r"archive\.json can't be read"):
         open_archive(archive.folder)
+
+
+@pytest.mark.req("PIP-05")
+def test_a_beginning_that_was_interrupted_is_gone_on_with(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    (folder / "index").mkdir(parents=True)
+    (folder / "archive.json.new").touch()
+    archive = made(folder)
+    add_part(archive, staged(folder, 1, 41))
+    (folder / "archive.json").unlink()
+    with pytest.raises(DiskError, match="has no archive"):
+        made(folder)
+
+
+@pytest.mark.req("PIP-05")
+def test_parts_without_entries_are_not_taken_for_rubbish(tmp_path: Path) -> None:
+    archive = made(tmp_path / "a")
+    for first in (1, 41, 81):
+        add_part(archive, staged(archive.folder, first, first + 40, name=str(first)))
+    for part in archive.parts[1:]:
+        archive.entry_of(part).unlink()
+    with pytest.raises(DiskError, match="lacks entries: 2 parts are there without one"):
+        verify(archive.folder, _show, print)
+
+
+@pytest.mark.req("PIP-05")
+def test_footers_that_are_damaged_are_told_of_as_files(tmp_path: Path) -> None:
+    archive = made(tmp_path / "a")
+    add_part(archive, staged(archive.folder, 1, 41))
+    (path, _), *_ = archive.files(1, 2)
+    whole = path.read_bytes()
+    told = 0
+    for at in range(len(whole) - 200, len(whole), 3):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            read(archive, 1, 41)
+        except DiskError as error:
+            assert path.name in str(error)  # noqa: PT017 - not every flip is noticed by a read
+            told += 1
+        with pytest.raises(DiskError, match="was altered"):
+            verify(archive.folder, _show, print)
+    assert told

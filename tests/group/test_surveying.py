@@ -4,6 +4,7 @@ import pytest
 
 from samcast.group.surveying import (
     MORE_BYTES,
+    PROBE_FROM,
     REPEAT_MS,
     SILENT_MAX,
     WAITING_MAX,
@@ -101,13 +102,30 @@ def test_a_large_answer_is_waited_for_to_its_end() -> None:
 
 
 @pytest.mark.req("PIP-06")
-def test_who_never_answers_is_told_to_lack_it_all() -> None:
-    one = surveyor(Kind.CONTENT)
+@pytest.mark.parametrize("kind", Kind)
+def test_who_never_answers_is_silent_and_not_guilty(kind: Kind) -> None:
+    one = surveyor(kind)
     for turn in range(1, SILENT_MAX):
-        assert asked(one.step([Ticked(turn * REPEAT_MS)])) == 5
-    (lacking, over) = told(one.step([Ticked(SILENT_MAX * REPEAT_MS)]))
-    assert lacking.lacking == (5, 100)
+        assert only(Send, one.step([Ticked(turn * REPEAT_MS)]))
+    (silent, over) = told(one.step([Ticked(SILENT_MAX * REPEAT_MS)]))
+    assert (silent.silent, silent.lacking) == ((5, 100), None)
     assert over.is_over
+
+
+@pytest.mark.req("PIP-06")
+def test_behind_what_a_server_lacks_it_is_asked_for_the_next_that_it_has() -> None:
+    one = surveyor(Kind.CONTENT)
+    for turn in range(1, PROBE_FROM - 1):
+        assert asked(one.step([Ticked(turn * REPEAT_MS)])) == 5
+    (send,) = only(Send, one.step([Ticked((PROBE_FROM - 1) * REPEAT_MS)]))
+    assert isinstance(send.message, PayloadRequest)
+    assert [span[1] for span in send.message.spans] == [5, 6, 7, 9, 13, 21, 37, 69]
+    far, near = (37, encode_batch(batch(30, 10))), (13, encode_batch(batch(20, 3)))
+    effects = one.step([Received(SERVER, Repair((far, near)))])
+    assert [(part.lacking, [run.number for run in part.runs]) for part in told(effects)] == [
+        ((5, 13), []), (None, [13]),
+    ]  # fmt: skip
+    assert asked(effects) == 16
 
 
 def test_others_are_not_listened_to_and_no_more_is_asked_than_is_taken() -> None:

@@ -9,7 +9,7 @@ from samcast.group.payloads import key_of
 from samcast.group.storage import BatchKey, SendStored, StoreBatch
 from samcast.runtime.data_segments import segments_in
 from samcast.runtime.data_store import DataStore
-from samcast.runtime.serving import PIECE_BYTES, Serving
+from samcast.runtime.serving import PAUSE_S, PIECE_BYTES, UNDER_WAY_BYTES, Serving
 from samcast.wire.batch import Batch, columns_from_cells, encode_batch, make_batch
 from samcast.wire.group import Repair
 
@@ -31,9 +31,9 @@ class Node:
         self.store = DataStore(folder)
         self.sent: list[tuple[int, list[int]]] = []
         self.rotted: list[BatchKey] = []
-        self.gone: set[int] = set()
+        self.under_way: dict[int, int | None] = {}
         self.serving = Serving(
-            self.store, self._send, lambda to: to not in self.gone, self.rotted.append
+            self.store, self._send, lambda to: self.under_way.get(to, 0), self.rotted.append
         )
 
     def _send(self, to: int, message: Any) -> None:
@@ -53,9 +53,9 @@ class Node:
             self.store.store(StoreBatch(at, key_of(of), of))
         await durable.wait()
 
-    def want(self, to: int, *numbers: int, is_one: bool = False) -> None:
+    def want(self, to: int, *numbers: int, **how: bool) -> None:
         keys = tuple((n, (1, b"s" * 16, 1, n, 0)) for n in numbers)
-        self.serving.send_stored(SendStored(to, keys, is_one))
+        self.serving.send_stored(SendStored(to, keys, **how))
 
     async def settle(self) -> None:
         for _ in range(100):
@@ -124,7 +124,7 @@ def test_what_was_collected_meanwhile_is_passed_over_and_who_is_gone_is_forgotte
         node.store.forget([(1, b"s" * 16, 1, 3, 0)])
         await node.settle()
         node.want(LIVE, 1, 2, 4)
-        node.gone.add(LIVE)
+        node.under_way[LIVE] = None
         await node.settle()
 
     node = play(tmp_path, [2 * THIRD] * 4, work)
@@ -145,3 +145,33 @@ def test_rot_is_told(tmp_path: Path) -> None:
     node = play(tmp_path, [50] * 3, work)
     assert node.sent == [(READER, [1, 3])]
     assert node.rotted == [(1, b"s" * 16, 1, 2, 0)]
+
+
+def test_what_is_asked_for_again_is_sent_once_and_what_is_urgent_first(tmp_path: Path) -> None:
+    async def work(node: Node) -> None:
+        node.want(READER, *range(1, 7))
+        for _ in range(50):
+            node.want(READER, *range(3, 7))
+        assert len(node.serving) == 4
+        node.want(READER, 7, is_urgent=True)
+        assert node.sent == [(READER, [1, 2]), (READER, [7])]
+        await node.settle()
+
+    node = play(tmp_path, [THIRD] * 6 + [10], work)
+    assert node.sent[2:] == [(READER, [3, 4]), (READER, [5, 6])]
+
+
+def test_who_has_much_under_way_waits_and_others_do_not(tmp_path: Path) -> None:
+    async def work(node: Node) -> None:
+        node.under_way[READER] = UNDER_WAY_BYTES
+        node.want(READER, *range(1, 5))
+        node.want(LIVE, *range(1, 5))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert node.sent == [(READER, [1, 2]), (LIVE, [1, 2]), (LIVE, [3, 4])]
+        node.under_way[READER] = 0
+        await asyncio.sleep(10 * PAUSE_S)
+        assert len(node.serving) == 0
+
+    node = play(tmp_path, [THIRD] * 4, work)
+    assert node.sent[3:] == [(READER, [3, 4])]

@@ -98,5 +98,7 @@ def _opened(path: Path, file: File | None = None) -> parquet.ParquetFile:
         return parquet.ParquetFile(path, page_checksum_verification=True)
     except FileNotFoundError:
         raise DiskError(f"{path} is missing; its archive has it in its index") from None
-    except arrow.ArrowException as error:
+    except DiskError:
+        raise
+    except (arrow.ArrowException, OSError, ValueError) as error:
         raise DiskError(f"{path} is damaged: {error}") from None

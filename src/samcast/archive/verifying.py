@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from samcast.archive.index import MESSAGES, Archive, open_archive
+from samcast.archive.index import INDEX, MESSAGES, NUMBER_DIGITS, Archive, open_archive
 from samcast.archive.reading import numbers_of
 from samcast.archive.writing import sha256_of
 from samcast.errors import DiskError
@@ -39,11 +39,19 @@ def verify(
         size += file.size
         done += file.size
         progress(done, total)
-    for stray in _strays(archive):
+    strays = _strays(archive)
+    end = f"part={archive.end:0{NUMBER_DIGITS}d}"
+    if len(strays) > 1 or any(stray.name < end for stray in strays):
+        raise DiskError(
+            f"{archive.folder / INDEX} lacks entries: {len(strays)} parts are there without one,"
+            " and an interrupted job leaves one, at the end. Don't delete them: get the entries"
+            " back"
+        )
+    for stray in strays:
         say(f"{stray} is not in the index: it is left of a job that was interrupted")
     return Verified(archive.about.group, archive.first, archive.end - 1, files, size)
 
 
 def _strays(archive: Archive) -> list[Path]:
     known = {archive.place_of(part) for part in archive.parts}
-    return sorted(path for path in (archive.folder / MESSAGES).iterdir() if path not in known)
+    return sorted(path for path in (archive.folder / MESSAGES).glob("*") if path not in known)

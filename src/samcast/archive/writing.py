@@ -22,6 +22,7 @@ from samcast.archive.index import (
     INDEX,
     LOCK,
     MESSAGES,
+    PROGRESS,
     STAGING,
     About,
     Archive,
@@ -48,20 +49,35 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def begin_archive(folder: Path, cluster: str, group: str, first: int) -> Archive:
+def begin_archive(folder: Path, about: About) -> Archive:
     """The archive in a folder, which is made if there is none; it must be of this group."""
     if not (folder / ABOUT).exists():
-        strange = [path.name for path in folder.iterdir() if path.name != LOCK]
-        if strange:
-            raise DiskError(f"{folder} has no {ABOUT} but {strange[0]}: an archive needs its own")
+        _check_empty(folder)
         for name in (INDEX, MESSAGES):
-            (folder / name).mkdir()
-        about = About(FORMAT, secrets.token_hex(8), cluster, group, first)
+            (folder / name).mkdir(exist_ok=True)
         write_durably(folder / ABOUT, msgspec.json.format(msgspec.json.encode(about)))
+        sync_folder(folder.parent)
     archive = open_archive(folder)
-    archive.check_of(group, cluster)
-    shutil.rmtree(folder / STAGING, ignore_errors=True)  # It was never part of the archive.
+    archive.check_of(about.group, about.cluster)
+    # Neither was ever part of the archive. Spark's own notes of how far it was may be behind the
+    # index, or before it: where to go on is what the index says, and nothing else.
+    for name in (STAGING, PROGRESS):
+        shutil.rmtree(folder / name, ignore_errors=True)
     return archive
+
+
+def new_about(cluster: str, group: str, first: int) -> About:
+    """Of an archive that begins with this message."""
+    return About(FORMAT, secrets.token_hex(8), cluster, group, first)
+
+
+def _check_empty(folder: Path) -> None:
+    """Nothing is there but what an interrupted beginning may have left."""
+    ours = (LOCK, INDEX, MESSAGES, f"{ABOUT}.new")
+    strange = [path.name for path in folder.iterdir() if path.name not in ours]
+    strange += [name for name in (INDEX, MESSAGES) if any((folder / name).glob("*"))]
+    if strange:
+        raise DiskError(f"{folder} has no {ABOUT} but {strange[0]}: an archive needs its own")
 
 
 def add_part(archive: Archive, staged: Path) -> Part | None:

@@ -85,7 +85,8 @@ def read(
         left = count
         with patience():
             source = client.group(group, create=follow)
-            start = _oldest(source, archive) if start is None else start
+            if start is None:
+                start = _after(source, record) or _oldest(source, archive)
             if left is None and not follow:
                 left = max(0, source.head() - start + 1)
         write = sys.stdout.buffer.write
@@ -103,3 +104,13 @@ def _oldest(source: "Group", archive: Path | None) -> int:
     from samcast.archive.index import open_archive
 
     return min(source.oldest(), open_archive(archive).first)
+
+
+def _after(source: "Group", record: Path | None) -> int:
+    """Where a member that has a record goes on; 0: it has none."""
+    if record is None or not record.exists():
+        return 0
+    from samcast.client.recording import Recorder
+
+    with Recorder(record, source.engine.identity, source.name) as recorder:
+        return recorder.number_next

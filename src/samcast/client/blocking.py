@@ -428,7 +428,13 @@ class Group(Sending):
         first = self.first_of(start)
         batches = self._batches(first, timeout)
         if record is not None:
-            batches = Recorder(Path(record), self._engine.identity, self.name).recorded(batches)
+            recorder = Recorder(Path(record), self._engine.identity, self.name)
+            if not first and recorder.number_next:
+                raise ConfigError(
+                    f"{record} goes up to message {recorder.number_next - 1}: say from where on to"
+                    f" read (start={recorder.number_next}), or name another record"
+                )
+            batches = recorder.recorded(batches)
         return self._messages(first, count, batches)
 
     def read_batches(

@@ -13,7 +13,7 @@ from samcast.errors import ClientError, CollectedError, ConfigError
 if TYPE_CHECKING:
     from samcast.client.blocking import Group, Start
 
-ROWS = 8192  # read from a file at once
+ROWS = 1024  # read from a file at once
 NEEDS_ARROW = "an archive is read with pyarrow: pip install 'samcast[arrow]'"
 
 
@@ -21,9 +21,9 @@ def archive_of(group: "Group", folder: Path) -> Archive:
     """The archive of this very group; what is missing between it and the cluster is told."""
     if importlib.util.find_spec("pyarrow") is None:
         raise ClientError(NEEDS_ARROW)
+    oldest = group.oldest()  # first: what goes meanwhile is in the archive by then
     archive = open_archive(folder)
     archive.check_of(group.name, group.engine.identity)
-    oldest = group.oldest()
     if oldest > archive.end:
         raise CollectedError(
             f"messages {archive.end} to {oldest - 1} of group {group.name!r} are gone, and not in"
@@ -46,12 +46,19 @@ def read_through(
 def _both(
     group: "Group", archive: Archive, first: int, count: int | None, timeout: float | None
 ) -> Iterator[Message]:
-    for message in archived(archive, first, max(first, archive.end)):
-        yield message
-        if count is not None:
-            count -= 1
-    if count != 0:
-        yield from group.read(max(first, archive.end), count=count, timeout=timeout)
+    """The archive may grow, and the cluster let go, for as long as somebody reads: where one ends
+    and the other begins is looked at when it matters."""
+    while first < archive.end:
+        for message in archived(archive, first, archive.end):
+            yield message
+            first += 1
+            if count is not None:
+                count -= 1
+                if not count:
+                    return
+        if first < group.oldest():
+            archive = archive_of(group, archive.folder)
+    yield from group.read(first, count=count, timeout=timeout)
 
 
 def archived(archive: Archive, first: int, end: int) -> Iterator[Message]:

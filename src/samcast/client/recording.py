@@ -46,6 +46,7 @@ class Recorder:
     def __init__(self, path: Path, cluster: str, group: str) -> None:
         about = About(FORMAT, cluster, group)
         self._chain = bytes(CHAIN_BYTES)
+        self.number_next = 0  # behind the last run that is in it; 0: there is none
         begin = 0
         if path.exists() and path.stat().st_size:
             found, begin = _about(path)
@@ -61,7 +62,9 @@ class Recorder:
         # A crash may have left a part of a record; what was behind it was never written.
         whole = (self._file.seek(0, os.SEEK_END) - begin) // RECORD_BYTES
         if whole:
-            self._file.seek(begin + whole * RECORD_BYTES - CHAIN_BYTES)
+            self._file.seek(begin + (whole - 1) * RECORD_BYTES)
+            number, count, _ = _RUN.unpack(self._file.read(_RUN.size))
+            self.number_next = number + count
             self._chain = self._file.read(CHAIN_BYTES)
         self._file.truncate(begin + whole * RECORD_BYTES)
         self._file.seek(0, os.SEEK_END)

@@ -1,6 +1,6 @@
 """A group made of its archive, with the same numbers and the same content."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from samcast.archive.index import Archive
@@ -9,9 +9,12 @@ from samcast.client.blocking import Client
 from samcast.errors import SamcastError
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from samcast.client.blocking import Group, NamedSender
 
-ROWS = 4096  # of one batch
+ROWS = 1024  # read at once
+PIECE_BYTES = 1024 * 1024
 WAIT_S = 600.0
 
 
@@ -35,11 +38,19 @@ def replay(client: Client, archive: Archive, progress: Callable[[int, int], None
     last = None
     if at < archive.end:
         for batch in record_batches(archive, at, archive.end, ROWS):
-            last = sender.send_arrow(batch.select(["body", "key", "headers"]))
+            for piece in _pieces(batch.select(["body", "key", "headers"])):
+                last = sender.send_arrow(piece)
             at += batch.num_rows
             progress(at - archive.first, total)
     _check(group, sender, last.number(WAIT_S) if last is not None else archive.end - 1, archive)
     return group
+
+
+def _pieces(rows: "pyarrow.RecordBatch") -> "Iterator[pyarrow.RecordBatch]":
+    """Of about a megabyte, or of one large message."""
+    most = max(1, rows.num_rows * PIECE_BYTES // max(1, rows.nbytes))
+    for first in range(0, rows.num_rows, most):
+        yield rows.slice(first, most)
 
 
 def _check(group: "Group", sender: "NamedSender", number: int, archive: Archive) -> None:

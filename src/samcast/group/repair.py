@@ -55,7 +55,8 @@ class Repairs:
         self._say_what_is_gone(sender, request, out)
         if found:
             batches = tuple((number, key) for key, number in list(found.items())[:most])
-            out.append(SendStored(sender, batches))
+            is_urgent = bool(request.runs or request.stages)
+            out.append(SendStored(sender, batches, is_urgent=is_urgent))
 
     def _say_what_is_gone(self, sender: NodeId, request: PayloadRequest, out: list[Effect]) -> None:
         """Who asks for something that retention has taken must not wait for it."""

@@ -5,6 +5,7 @@ safe. A look at the least and the greatest of some hundred at once is nearly as 
 """
 
 from samcast.group.run_map import ByNumber
+from samcast.wire.rows import RUNS_MAX
 
 BLOCK = 512  # runs
 LOOKED_MAX = 128 * BLOCK  # in one turn of a server
@@ -29,6 +30,7 @@ def stretch_within(runs: ByNumber, at: int, bounds: tuple[int, int]) -> tuple[in
         else:
             begin += len(sents)
     stop = begin
+    limit = min(limit, begin + RUNS_MAX)  # An answer has no more.
     while stop < limit and (not runs.sents[stop] or first_ms <= runs.sents[stop] < end_ms):
         stop += 1
     return _number_at(runs, begin, limit), _number_at(runs, stop, limit)

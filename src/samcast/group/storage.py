@@ -82,6 +82,7 @@ class SendStored(Effect, frozen=True, gc=False):
     to: int
     batches: tuple[tuple[int, BatchKey], ...]
     is_one: bool = False  # not more than fits one answer: who asked will ask again
+    is_urgent: bool = False  # a copy that numbering waits for: before what was asked for earlier
 
 
 class SendRows(Effect, frozen=True, gc=False):

@@ -19,9 +19,11 @@ from samcast.wire.retention import Collected
 
 WAITING_MAX = 8  # answers that wait to be taken
 REPEAT_MS = 500
-SILENT_MAX = 8  # questions without an answer
+PROBE_FROM = 3  # questions without an answer, after which we ask what is behind
+SILENT_MAX = 60  # ... and after which nobody is there
 MORE_BYTES = 256 * 1024  # so large a piece of an answer is probably not its last one
 MORE_MS = 40
+PROBES = 40  # at growing distances
 
 
 class Kind(Enum):
@@ -46,6 +48,7 @@ class Surveyed(Effect, frozen=True, gc=False):
     runs: tuple[Seen, ...] = ()
     gone: tuple[int, int] | None = None  # from, up to but not with
     lacking: tuple[int, int] | None = None
+    silent: tuple[int, int] | None = None  # nothing was said about these
     is_over: bool = False
 
 
@@ -98,31 +101,33 @@ class Surveyor:
             self._finish(out)
         elif self._waiting < WAITING_MAX and self._now_ms >= self._due_ms:
             if self._asked >= SILENT_MAX:
-                self._tell(out, lacking=(self._next, self._end))
+                self._tell(out, Surveyed(silent=(self._next, self._end)))
                 self._finish(out)
                 return
             self._asked += 1
             self._due_ms = self._now_ms + REPEAT_MS
-            span = ((self._group, self._next, self._end - self._next),)
-            is_order = self._kind is Kind.ORDER
-            question = NumberRequest(span) if is_order else PayloadRequest((), (), span)
-            out.append(Send(self._server, question))
+            out.append(Send(self._server, self._question()))
+
+    def _question(self) -> NumberRequest | PayloadRequest:
+        spans = [(self._group, self._next, self._end - self._next)]
+        if self._kind is Kind.ORDER:
+            return NumberRequest(tuple(spans))
+        if self._is_probing:  # A server that lacks what comes first says nothing at all.
+            behind = [self._next + 2**power for power in range(PROBES)]
+            spans += [(self._group, number, 1) for number in behind if number < self._end]
+        return PayloadRequest((), (), tuple(spans))
+
+    @property
+    def _is_probing(self) -> bool:
+        return self._kind is Kind.CONTENT and self._asked >= PROBE_FROM
 
     def _finish(self, out: list[Effect]) -> None:
         self._is_over = True
-        self._tell(out, is_over=True)
+        self._tell(out, Surveyed(is_over=True))
 
-    def _tell(
-        self,
-        out: list[Effect],
-        runs: Sequence[Seen] = (),
-        gone: tuple[int, int] | None = None,
-        lacking: tuple[int, int] | None = None,
-        *,
-        is_over: bool = False,
-    ) -> None:
+    def _tell(self, out: list[Effect], what: Surveyed) -> None:
         self._waiting += 1
-        out.append(Surveyed(tuple(runs), gone, lacking, is_over))
+        out.append(what)
 
     # answers
 
@@ -131,7 +136,7 @@ class Surveyor:
             if group == self._group and first <= self._next < first + count:
                 self._pass_over(first + count, out)
         runs = [run for entry in reply.entries for run in self._runs_of(entry)]
-        self._take(sorted(runs, key=lambda run: run.number), out)
+        self._take(sorted(runs, key=_number), out)
         self._due_ms = self._now_ms if runs else self._due_ms
 
     def _runs_of(self, entry: AnyEntry) -> list[Seen]:
@@ -157,8 +162,10 @@ class Surveyor:
                 continue  # As if it weren't there: that is what this server has.
             if batch.group == self._group:
                 runs.append(Seen(number, batch.count, batch.digest))
-        if runs:
-            self._take(runs, out)
+        before = self._next
+        # Of what was found by probing only the first is known to follow the hole.
+        self._take(sorted(runs, key=_number)[: 1 if self._is_probing else None], out)
+        if self._next > before:  # What is stale tells nothing about how far an answer has come.
             self._due_ms = self._now_ms + (MORE_MS if size >= MORE_BYTES else 0)
 
     def _on_collected(self, said: Collected, out: list[Effect]) -> None:
@@ -168,7 +175,7 @@ class Surveyor:
 
     def _pass_over(self, end: int, out: list[Effect]) -> None:
         end = min(end, self._end)
-        self._tell(out, gone=(self._next, end))
+        self._tell(out, Surveyed(gone=(self._next, end)))
         self._next = end
         self._asked = 0
 
@@ -179,11 +186,14 @@ class Surveyor:
             if run.number + run.count <= self._next or run.number >= self._end:
                 continue
             if run.number > self._next:
-                self._tell(out, taken, lacking=(self._next, run.number))
+                self._tell(out, Surveyed(tuple(taken), lacking=(self._next, run.number)))
                 taken = []
             taken.append(run)
             self._next = run.number + run.count
         if taken:
-            self._tell(out, taken)
-        if runs:
+            self._tell(out, Surveyed(tuple(taken)))
             self._asked = 0
+
+
+def _number(run: Seen) -> int:
+    return run.number

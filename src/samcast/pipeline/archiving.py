@@ -1,8 +1,8 @@
 """Archiving a group: a streaming query moves what is committed to Parquet files, each message once,
 and a lease keeps what is not there yet.
 
-Spark repeats a batch with the same numbers after a crash, and a part of the archive is known by
-its numbers: so a batch that was entered is passed over, and one that wasn't is written again.
+Each life of the job goes on where the index ends: what was entered is there, what wasn't is written
+again. A batch that Spark repeats within one life has the same numbers, and is passed over.
 """
 
 import shutil
@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from samcast.archive.index import PROGRESS, STAGING, Archive
-from samcast.archive.writing import add_part, begin_archive, locked
+from msgspec import structs
+
+from samcast.archive.index import ABOUT, PROGRESS, STAGING, About, Archive, open_archive
+from samcast.archive.writing import add_part, begin_archive, locked, new_about
+from samcast.client.blocking import Group
 from samcast.errors import CollectedError, SamcastError
 from samcast.pipeline.reading import connected, open_group
 from samcast.pipeline.running import Show, prepare, session, watched
 
 DAY_S = 24 * 3600
+TRIES = 5  # to hold what a group is just letting go
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +62,40 @@ def archive_in(spark: Any, job: Job) -> Archive:
 
 
 def _begin(job: Job) -> Archive:
+    """What there is, or the beginning of it, and a lease on all that comes behind."""
     with connected(job.cluster) as client:
         group = open_group(client, job.group)
-        oldest = group.oldest()
-        archive = begin_archive(job.folder, client.engine.identity, job.group, oldest)
-        if archive.end < oldest:
-            raise CollectedError(
-                f"messages {archive.end} to {oldest - 1} of group {job.group!r} are gone, and"
-                f" {job.folder} ends before them: the job was away for longer than its lease."
-                " Begin another archive, in another folder"
-            )
-        group.lease(_lease(archive), archive.end - 1, ttl=float(job.lease_days * DAY_S))
-        return archive
+        if (job.folder / ABOUT).exists():
+            about = open_archive(job.folder).about
+            here = structs.replace(about, cluster=client.engine.identity, group=job.group)
+            archive = begin_archive(job.folder, here)
+            oldest = group.oldest()
+            if archive.end < oldest:
+                raise CollectedError(
+                    f"messages {archive.end} to {oldest - 1} of group {job.group!r} are gone, and"
+                    f" {job.folder} ends before them: the job was away for longer than its lease."
+                    " Begin another archive, in another folder"
+                )
+            _hold(group, job, archive.about, archive.end - 1)
+            return archive
+        about = new_about(client.engine.identity, job.group, group.oldest())
+        for left in reversed(range(TRIES)):
+            try:
+                _hold(group, job, about, about.first - 1)
+                break
+            except CollectedError:  # Some of it went in between.
+                if not left:
+                    raise
+                about = new_about(about.cluster, about.group, group.oldest())
+        return begin_archive(job.folder, about)
 
 
-def _lease(archive: Archive) -> str:
-    return f"archive-{archive.about.id}"
+def _hold(group: Group, job: Job, about: About, number: int) -> None:
+    group.lease(_lease(about), number, ttl=float(job.lease_days * DAY_S))
+
+
+def _lease(about: About) -> str:
+    return f"archive-{about.id}"
 
 
 def _query(spark: Any, job: Job, archive: Archive, failed: list[SamcastError]) -> Any:
@@ -89,7 +111,7 @@ def _query(spark: Any, job: Job, archive: Archive, failed: list[SamcastError]) -
         "group": job.group,
         "start": str(archive.end),
         "rows_per_trigger": str(job.rows),
-        "lease": _lease(archive),
+        "lease": _lease(archive.about),
         "lease_seconds": str(job.lease_days * DAY_S),
     }
     stream = spark.readStream.format("samcast").options(**options).load()

@@ -5,15 +5,17 @@ ordered, data servers what they keep, run by run; Spark compares all of them. A 
 its sender, its place among the sender's messages and its content.
 """
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samcast.client.blocking import Client, Group
+from samcast.client.lease import Lease
 from samcast.client.recording import about_record, read_record
 from samcast.client.survey import survey
-from samcast.errors import ConfigError
+from samcast.errors import CollectedError, ConfigError
 from samcast.group.surveying import Kind, Surveyed
 from samcast.machine.quorum import servers_with
 from samcast.pipeline.reading import all_nodes, connected, open_group, ranges
@@ -26,20 +28,24 @@ if TYPE_CHECKING:
 TASKS = "who string, kind string, cluster string, place string, first long, end long, at long"
 RUNS = "who string, kind string, at long, number long, count long, digest binary, note string"
 MEMBER, ORDER, CONTENT = "member", Kind.ORDER.value, Kind.CONTENT.value
-GONE, LACKING, BROKEN = "gone", "lacking", "broken"
+GONE, LACKING, SILENT, BROKEN = "gone", "lacking", "silent", "broken"
 TURN = 2**40  # places of one task come before those of the next
 RUNS_AT_ONCE = 4096
 RANGE_MIN = 100_000  # messages that are worth a task of their own
 FINDINGS_MAX = 1000
 
+TRIES = 5
+LEASE_S = 24 * 3600.0
+
 Row = tuple[str, str, int, int, int, bytes, str]
+Task = tuple[str, str, str, str, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Somebody who isn't like the others, or not in order."""
 
-    what: str  # gap, duplicate, order, content, unknown, missing, record
+    what: str  # gap, duplicate, order, content, unknown, missing, silent, nothing, record
     who: str
     number: int
     last: int
@@ -96,30 +102,40 @@ def audit_with(
     """The same in a session that is there."""
     with connected(cluster) as client:
         group = open_group(client, name)
-        oldest, head = group.oldest(), group.head()
-        span = (max(first, oldest), min(end or head + 1, head + 1))
-        if span[0] >= span[1]:
-            raise ConfigError(f"group {name!r} has no messages {span[0]} to {span[1] - 1} to audit")
-        tasks = _tasks(client, group, records, span)
-    frame = spark.createDataFrame(tasks, TASKS).repartition(len(tasks))
-    runs = frame.mapInArrow(_look, RUNS).persist()
-    try:
-        return _compared(spark, runs, name, span)
-    finally:
-        runs.unpersist()
+        with _held(group, first) as lease:  # so that nothing goes while we look at it
+            head = group.head()
+            span = (max(first, lease.number + 1), min(end or head + 1, head + 1))
+            if span[0] >= span[1]:
+                raise ConfigError(f"group {name!r} has no messages {first} to {end or head}")
+            tasks = _tasks(client, group, records, span)
+            frame = spark.createDataFrame(tasks, TASKS).repartition(len(tasks))
+            runs = frame.mapInArrow(_look, RUNS).persist()
+            try:
+                return _compared(spark, runs, name, span, tasks)
+            finally:
+                runs.unpersist()
 
 
-def _tasks(
-    client: Client, group: Group, records: list[Path], span: tuple[int, int]
-) -> list[tuple[str, str, str, str, int, int, int]]:
+def _held(group: Group, first: int) -> Lease:
+    for left in reversed(range(TRIES)):
+        number = max(first, group.oldest()) - 1
+        try:
+            return group.lease(f"audit-{secrets.token_hex(8)}", number, ttl=LEASE_S)
+        except CollectedError:  # Some of it went in between.
+            if not left:
+                raise
+    raise AssertionError
+
+
+def _tasks(client: Client, group: Group, records: list[Path], span: tuple[int, int]) -> list[Task]:
     """One for each record, and for each server and range."""
     cluster = all_nodes(client)
-    tasks: list[tuple[str, str, str, str, int, int, int]] = []
+    tasks: list[Task] = []
     for path in records:
         about = about_record(path)
         if (about.group, about.cluster) != (group.name, client.engine.identity):
             raise ConfigError(f"{path} is the record of group {about.group!r} of {about.cluster}")
-        tasks.append((path.stem, MEMBER, "", str(path.resolve()), *span, 0))
+        tasks.append((path.name, MEMBER, "", str(path.resolve()), *span, 0))
     if len({task[0] for task in tasks}) != len(tasks):
         raise ConfigError("two records have one name; name them after their members")
     names = client.engine.node_names
@@ -186,7 +202,8 @@ def _rows_of(found: Iterator[Surveyed], who: tuple[str, str], at: int) -> Iterat
         for run in part.runs:
             yield (*who, at, run.number, run.count, run.digest, "")
             at += 1
-        for stretch, note in ((part.gone, GONE), (part.lacking, LACKING)):
+        notes = ((part.gone, GONE), (part.lacking, LACKING), (part.silent, SILENT))
+        for stretch, note in notes:
             if stretch is not None:
                 yield (*who, at, stretch[0], stretch[1] - stretch[0], b"", note)
                 at += 1
@@ -238,6 +255,15 @@ select 'missing', who, number, number + count - 1,
               ' are not there, or what is there is damaged')
 from runs where note = 'lacking'
 union all
+select 'missing', who, number, number + count - 1,
+       concat('messages ', number, ' to ', number + count - 1,
+              ' are not kept, though the group still has them')
+from runs where note = 'gone' and kind = 'content'
+union all
+select 'silent', who, number, number + count - 1,
+       concat('nothing was heard about messages ', number, ' to ', number + count - 1)
+from runs where note = 'silent'
+union all
 select 'record', who, number, number + count - 1,
        concat('its record was altered at message ', number)
 from runs where note = 'broken'
@@ -252,15 +278,23 @@ from runs group by who, kind order by kind, who
 """
 
 
-def _compared(spark: Any, runs: Any, name: str, span: tuple[int, int]) -> Audit:
+def _compared(spark: Any, runs: Any, name: str, span: tuple[int, int], tasks: list[Task]) -> Audit:
     runs.createOrReplaceTempView("runs")
     spark.sql(IN_PLACE).createOrReplaceTempView("placed")
     spark.sql(VOTES).createOrReplaceTempView("votes")
     found = spark.sql(FINDINGS).persist()
     first = found.orderBy("number", "who", "what").limit(FINDINGS_MAX).collect()
     findings = [Finding(r.what, r.who, r.number, r.last, r.detail) for r in first]
-    participants = [
-        Participant(r.who, r.kind, r.first or 0, r.last or 0, r.runs, r.messages, r.gone)
+    count = found.count()
+    there = {
+        r.who: Participant(r.who, r.kind, r.first or 0, r.last or 0, r.runs, r.messages, r.gone)
         for r in spark.sql(PARTICIPANTS).collect()
-    ]
-    return Audit(name, span[0], span[1] - 1, participants, findings, found.count())
+    }
+    for who, kind in dict.fromkeys(task[:2] for task in tasks):
+        if who not in there:  # Who says nothing at all hasn't agreed to anything.
+            there[who] = Participant(who, kind, 0, 0, 0, 0, 0)
+            nothing = Finding("nothing", who, span[0], span[1] - 1, "it has nothing of this range")
+            findings.insert(0, nothing)
+            count += 1
+    participants = sorted(there.values(), key=lambda one: (one.kind, one.who))
+    return Audit(name, span[0], span[1] - 1, participants, findings, count)

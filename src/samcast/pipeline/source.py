@@ -260,6 +260,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _hold(self, group: Any, number: int) -> None:
         """Have all behind a number stay until we have read it."""
         options = self._options
+        if options.archive:  # What is gone is there, and can't be held.
+            number = max(number, group.oldest() - 1)
         group.lease(options.lease, number, ttl=float(options.lease_seconds))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -310,4 +312,17 @@ def _rows(options: ReadOptions, partition: InputPartition) -> "Iterator[pyarrow.
     span = (partition.first, partition.end, options.rows_per_batch)
     if partition.archive:
         return archived_batches(partition.archive, *span)
-    return record_batches(partition.cluster, options.group, *span, partition.sent)
+    return _from_cluster(options, partition)
+
+
+def _from_cluster(options: ReadOptions, part: Range) -> "Iterator[pyarrow.RecordBatch]":
+    """What goes from the cluster while we read was archived before, if there is an archive."""
+    at, rows = part.first, options.rows_per_batch
+    try:
+        for batch in record_batches(part.cluster, options.group, at, part.end, rows, part.sent):
+            at = batch.column(0)[batch.num_rows - 1].as_py() + 1
+            yield batch
+    except CollectedError:
+        if not options.archive:
+            raise
+        yield from archived_batches(options.archive, at, part.end, rows)

@@ -172,6 +172,13 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting += sum(map(len, frame))
         self._out += frame
 
+    @property
+    def under_way(self) -> int:
+        """Bytes that wait to leave."""
+        if self._transport is None:
+            return 0
+        return self._waiting if self._out else self._transport.get_write_buffer_size()
+
     def flush(self) -> None:
         """Hand over what was written in this turn."""
         out, self._out = self._out, []

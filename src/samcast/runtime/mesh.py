@@ -441,9 +441,10 @@ class Mesh:
         """To a node, or to a client wherever it is connected."""
         self._write_to(to, message_parts(encode_route(self._node.id, to), message))
 
-    def reaches(self, to: NodeId) -> bool:
-        """Whether what is sent there would leave."""
-        return to == self._node.id or self._connection_to(to) is not None
+    def under_way(self, to: NodeId) -> int | None:
+        """Bytes that wait to leave for there; None: nobody is there."""
+        connection = self._connection_to(to)
+        return connection.under_way if connection is not None else None
 
     def _connection_to(self, to: NodeId) -> Connection | None:
         node = node_of(to)

@@ -2,11 +2,12 @@
 keep those waiting who send or hear something now.
 
 Each destination gets its first piece at once, which is all there is for who follows what comes. The
-rest waits its turn: one piece in each turn of the loop, the destinations one after the other.
+rest waits its turn: one piece in each turn of the loop, the destinations one after the other, and
+none to whom much is on its way already. What is asked for again while it waits is sent once.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +19,11 @@ from samcast.wire.rows import gather
 
 PIECE_BYTES = 512 * 1024  # of one turn; a large payload goes alone
 ANSWER_BYTES = 4 * 1024 * 1024  # of one answer to who asks again after each
-WAITING_MAX = 200_000  # payloads; who isn't sent something asks for it again
+WAITING_MAX = 20_000  # payloads for one destination; what it isn't sent it asks for again
+UNDER_WAY_BYTES = 4 * 1024 * 1024  # to one destination, before it gets more
+PAUSE_S = 0.005  # when all have so much under way
 
-Wanted = tuple[int, BatchKey]
+Wanted = OrderedDict[BatchKey, int]  # and its first number
 
 
 class Serving:
@@ -30,32 +33,35 @@ class Serving:
         self,
         data: DataStore,
         send: Callable[[NodeId, Any], None],
-        reaches: Callable[[NodeId], bool],
+        under_way: Callable[[NodeId], int | None],
         on_rotted: Callable[[BatchKey], None],
     ) -> None:
         self._data = data
         self._send = send
-        self._reaches = reaches
+        self._under_way = under_way  # bytes that wait to leave; None: nobody is there
         self._on_rotted = on_rotted
-        self._waiting: OrderedDict[NodeId, deque[Wanted]] = OrderedDict()
-        self._count = 0
+        self._waiting: OrderedDict[NodeId, Wanted] = OrderedDict()
         self._is_planned = False
 
     def __len__(self) -> int:
-        return self._count
+        return sum(map(len, self._waiting.values()))
 
     def send_stored(self, effect: SendStored) -> None:
         """What was asked for, now and in the turns that follow."""
-        if effect.is_one:
-            self._send_piece(effect.to, deque(effect.batches), ANSWER_BYTES)
-            return
-        wanted = deque(effect.batches)
-        if effect.to not in self._waiting:
+        wanted: Wanted = OrderedDict((key, number) for number, key in effect.batches)
+        waiting = self._waiting.get(effect.to)
+        if effect.is_one or effect.is_urgent:
+            self._send_piece(effect.to, wanted, ANSWER_BYTES)
+        elif waiting is None:
             self._send_piece(effect.to, wanted, PIECE_BYTES)
-        if wanted and self._count < WAITING_MAX:
-            self._waiting.setdefault(effect.to, deque()).extend(wanted)
-            self._count += len(wanted)
-            self._plan()
+        if not wanted or effect.is_one:
+            return
+        if waiting is None:
+            waiting = self._waiting[effect.to] = OrderedDict()
+        for key, number in wanted.items():
+            if len(waiting) < WAITING_MAX:
+                waiting[key] = number
+        self._plan()
 
     def send_rows(self, effect: SendRows) -> None:
         """Short runs as one answer."""
@@ -68,38 +74,44 @@ class Serving:
             payloads.append(payload)
         self._send(effect.to, gather(effect.group, effect.number_first, payloads))
 
-    def _plan(self) -> None:
+    def _plan(self, pause_s: float = 0.0) -> None:
         if not self._is_planned:
             self._is_planned = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            loop = asyncio.get_running_loop()
+            if pause_s:
+                loop.call_later(pause_s, self._turn)
+            else:
+                loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._is_planned = False
-        if not self._waiting:
-            return
-        to, wanted = self._waiting.popitem(last=False)
-        before = len(wanted)
-        if self._reaches(to):
-            self._send_piece(to, wanted, PIECE_BYTES, is_late=True)
+        for to in list(self._waiting):
+            under_way = self._under_way(to)
+            if under_way is None:
+                del self._waiting[to]
+            elif under_way < UNDER_WAY_BYTES:
+                wanted = self._waiting[to]
+                self._waiting.move_to_end(to)
+                self._send_piece(to, wanted, PIECE_BYTES, is_late=True)
+                if not wanted:
+                    del self._waiting[to]
+                break
         else:
-            wanted.clear()
-        self._count -= before - len(wanted)
-        if wanted:
-            self._waiting[to] = wanted
+            if self._waiting:
+                self._plan(PAUSE_S)
+            return
         if self._waiting:
             self._plan()
 
-    def _send_piece(
-        self, to: NodeId, wanted: deque[Wanted], most: int, *, is_late: bool = False
-    ) -> None:
+    def _send_piece(self, to: NodeId, wanted: Wanted, most: int, *, is_late: bool = False) -> None:
         """The first ones, of so many bytes; at least one of them. What isn't there any more has
         been collected if this was asked for in an earlier turn; otherwise it is lost."""
         found: list[tuple[int, bytes]] = []
         size = 0
         while wanted and size < most:
-            number, key = wanted[0]
+            key, number = next(iter(wanted.items()))
             if is_late and not self._data.is_stored(key):
-                wanted.popleft()
+                del wanted[key]
                 continue
             payload = self._data.read(key)
             if payload is None:
@@ -109,6 +121,6 @@ class Serving:
             else:
                 found.append((number, payload))
                 size += len(payload)
-            wanted.popleft()
+            del wanted[key]
         if found:
             self._send(to, Repair(tuple(found)))
