@@ -171,10 +171,12 @@ def test_payloads_are_served_by_id_and_by_number() -> None:
     settle(server, [commit(server, *(run_entry(of, of.counter_first) for of in runs[:2]))])
     by_number = PayloadRequest((), (), ((GROUP, 2, 9),))
     (serve,) = only(SendStored, server.step([Received(CLIENT, by_number)]))
-    assert serve == SendStored(CLIENT, ((1, key_of(runs[0])), (3, key_of(runs[1]))))
+    wanted = ((1, key_of(runs[0])), (3, key_of(runs[1])))
+    assert serve == SendStored(CLIENT, wanted, is_one=True)
     by_id = PayloadRequest((run_key(runs[2]), run_key(batch(9)), run_key(runs[0])))
     (serve,) = only(SendStored, server.step([Received(CLIENT, by_id)]))
     assert serve.batches == ((0, key_of(runs[2])), (1, key_of(runs[0])))
+    assert serve.is_urgent
 
 
 def test_a_payload_that_is_not_durable_is_not_served() -> None:
@@ -207,7 +209,11 @@ def test_a_server_comes_back_with_its_payloads_and_their_numbers() -> None:
     recovery = DataRecovery(101, columns.runs, (), columns.marks)
     server = data_server(recovery=recovery)
     asked = Received(CLIENT, PayloadRequest((), (), ((GROUP, 1, 1),)))
-    assert only(SendStored, server.step([asked])) == [SendStored(CLIENT, ((1, key_of(batch(1))),))]
+    (serve,) = only(SendStored, server.step([asked]))
+    assert serve == SendStored(CLIENT, ((1, key_of(batch(1))),), is_one=True)
+    # A server that lacks them has room for all.
+    (serve,) = only(SendStored, server.step([Received(2, asked.message)]))
+    assert not serve.is_one
     assert answers(server.step([arrived(batch(1))])) == [(AnswerKind.NUMBER, 1)]
     (report,) = reports(server.step([commit(server, *OPENING)]))
     assert report.runs == (

@@ -55,8 +55,11 @@ class Repairs:
         self._say_what_is_gone(sender, request, out)
         if found:
             batches = tuple((number, key) for key, number in list(found.items())[:most])
+            # A server has room for all of it; a member may not, and asks again.
+            servers = servers_with(self._server.follower.configuration, ROLE_DATA)
+            is_server = any(server.node == sender for server in servers)
             is_urgent = bool(request.runs or request.stages)
-            out.append(SendStored(sender, batches, is_urgent=is_urgent))
+            out.append(SendStored(sender, batches, not is_server, is_urgent))
 
     def _say_what_is_gone(self, sender: NodeId, request: PayloadRequest, out: list[Effect]) -> None:
         """Who asks for something that retention has taken must not wait for it."""
