@@ -1,5 +1,5 @@
 """Nothing is lost on its way to an archive: the job and the nodes are killed again and again while
-a sender never stops; then all that the group held is collected, and read back from the archive.
+a sender never stops, and the group lets go of all that is archived; then it is read back.
 
     python -m tests.pipeline.archive_killing --kills 10
 
@@ -117,12 +117,11 @@ def sending(cluster: LocalCluster, most: int) -> Iterator[Callable[[], tuple[int
             sender.kill()
 
 
-def collect_all(cluster: LocalCluster, rows: int) -> int:
-    """Have all go that nobody holds; the oldest that is left."""
+def await_gone(cluster: LocalCluster, rows: int) -> int:
+    """Until all that nobody holds has gone; the oldest that is left."""
     with samcast.connect(cluster.address) as client:
         group = client.group("orders")
         assert group.head() == rows
-        group.set_keep(Keep(count=1))
         limit = time.monotonic() + COLLECT_S
         while group.oldest() <= rows // 2:
             assert time.monotonic() < limit, "nothing is collected"
@@ -147,7 +146,8 @@ def run(folder: Path, kills: int, most: int, rows: int, say: Say) -> None:
     made.make(3)
     with running(made), sending(made, most) as stop:
         with samcast.connect(made.address) as client:
-            client.group("orders")
+            # From the beginning all goes that isn't held: what is archived is gone soon after.
+            client.group("orders").set_keep(Keep(count=1))
         job = Archiving(made, folder, rows)
         try:
             for at in range(kills):
@@ -166,7 +166,7 @@ def run(folder: Path, kills: int, most: int, rows: int, say: Say) -> None:
         finally:
             job.kill()
         assert job.end() == sent + 1
-        oldest = collect_all(made, sent)
+        oldest = await_gone(made, sent)
         subprocess.run([PROGRAM, "archive", "verify", str(job.place)], check=True)
         assert read_back(made, job.place) == digest, "what was read back is not what was confirmed"
         say(f"{sent} messages confirmed, archived and read back from the first on, equal by their"

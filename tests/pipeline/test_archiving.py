@@ -1,5 +1,6 @@
 """Archives as users make and read them: the command, real Spark, real clusters."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 
 import samcast
 from samcast.client.inbox import Message
+from samcast.pipeline.archiving import Job, archive_in
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.order import Keep
 from tests.pipeline.conftest import HAS_SPARK
@@ -30,10 +32,9 @@ def run(*arguments: str | Path, is_well: bool = True) -> str:
     return done.stdout if is_well else done.stderr
 
 
-def archive(cluster: LocalCluster, folder: Path, *more: str, is_well: bool = True) -> str:
-    where = ("--cluster", cluster.address, "--master", "local[2]")
-    wanted = ("pipeline", "archive", "orders", "--to", folder, "--once", "--rows", "5000")
-    return run(*wanted, *where, *more, is_well=is_well)
+def archive(spark: "SparkSession", cluster: LocalCluster, folder: Path) -> None:
+    """As the command does it, in a session that is there already."""
+    archive_in(spark, Job(cluster.address, "orders", folder, True, 10, 5000, 1))
 
 
 def send(cluster: LocalCluster, first: int, end: int) -> None:
@@ -78,14 +79,15 @@ def test_what_is_archived_may_go_and_is_read_as_if_it_had_not(
     send(cluster, 0, ROWS)
     all_of_it = messages(cluster)
     folder = tmp_path / "archive"
-    said = archive(cluster, folder)
+    said = run("pipeline", "archive", "orders", "--to", folder, "--once", "--rows", "5000",
+               "--cluster", cluster.address, "--master", "local[2]")  # fmt: skip
     assert f"messages 1 to {ROWS + 1} of 'orders', 3 parts" in said
     collect(cluster)
 
     # More comes; the job goes on where it was, and what it hasn't archived stays.
     send(cluster, ROWS, ROWS + 3000)
     all_of_it += messages(cluster, start=ROWS + 2)
-    archive(cluster, folder)
+    archive(spark, cluster, folder)
     send(cluster, ROWS + 3000, ROWS + 4000)
     all_of_it += messages(cluster, start=ROWS + 3003)
     last = all_of_it[-1].number
@@ -116,20 +118,21 @@ def test_what_is_archived_may_go_and_is_read_as_if_it_had_not(
 
 @pytest.mark.req("PIP-05")
 def test_mistakes_with_archives_are_told_in_a_sentence(
-    cluster: LocalCluster, other: LocalCluster, tmp_path: Path
+    spark: "SparkSession", cluster: LocalCluster, other: LocalCluster, tmp_path: Path
 ) -> None:
     send(cluster, 0, 100)
     send(other, 0, 100)
     folder = tmp_path / "archive"
-    archive(cluster, folder)
-    said = archive(other, folder, is_well=False)
-    assert "archive.json: this archive is of group 'orders' of cluster" in said
+    archive(spark, cluster, folder)
+    with pytest.raises(samcast.ConfigError, match=r"archive\.json: this archive is of group"):
+        archive(spark, other, folder)
     with pytest.raises(samcast.ConfigError, match="this archive is of group"):
         messages(other, start=1, archive=folder)
     with pytest.raises(samcast.SamcastError, match="is no archive"):
         messages(cluster, start=1, archive=tmp_path)
     entry = next((folder / "index").glob("*.json"))
     entry.write_text(entry.read_text().replace('"end": 102', '"end": 103', 1))
-    assert str(entry) in archive(cluster, folder, is_well=False)
-    nothing = ("pipeline", "archive", "nothing", "--to", tmp_path / "x")
-    assert "'nothing'" in run(*nothing, "--cluster", cluster.address, is_well=False)
+    with pytest.raises(samcast.SamcastError, match=re.escape(str(entry))):
+        archive(spark, cluster, folder)
+    with pytest.raises(samcast.SamcastError, match="'nothing'"):
+        archive_in(spark, Job(cluster.address, "nothing", tmp_path / "x", True, 10, 5000, 1))

@@ -49,23 +49,10 @@ def run(
         peers = Comparison(against.split(","), rounds, scale, multicast)
         _compare(peers, folder, svg, as_json=as_json)
         return
-    from samcast.bench import (
-        changes,
-        failures,
-        growth,
-        joining,
-        rates,
-        spark_jobs,
-        spark_rates,
-        starting,
-        state,
-    )
     from samcast.bench.measuring import Measuring
     from samcast.runtime.local_cluster import LocalCluster
 
-    modules = (rates, failures, growth, starting, state, joining, changes, spark_rates, spark_jobs)
-    found = {name: getattr(module, name) for module in modules
-             for name in (*USUAL, *LONG) if hasattr(module, name)}  # fmt: skip
+    found = _measurements()
     chosen = what or list(GROWTH if is_growth else USUAL)
     unknown = [name for name in chosen if name not in found]
     if unknown:
@@ -93,6 +80,24 @@ def run(
         svg.write_text(draw(results["kept"]["series"], "Full load, a GB is kept"))
     if as_json:
         typer.echo(json.dumps(results))
+
+
+def _measurements() -> dict[str, Any]:
+    from samcast.bench import (
+        changes,
+        failures,
+        growth,
+        joining,
+        rates,
+        spark_jobs,
+        spark_rates,
+        starting,
+        state,
+    )
+
+    modules = (rates, failures, growth, starting, state, joining, changes, spark_rates, spark_jobs)
+    return {name: getattr(module, name) for module in modules
+            for name in (*USUAL, *LONG) if hasattr(module, name)}  # fmt: skip
 
 
 def _compare(
