@@ -146,10 +146,13 @@ def run(folder: Path, kills: int, most: int, rows: int, say: Say) -> None:
     made.make(3)
     with running(made), sending(made, most) as stop:
         with samcast.connect(made.address) as client:
-            # From the beginning all goes that isn't held: what is archived is gone soon after.
-            client.group("orders").set_keep(Keep(count=1))
+            client.group("orders")
         job = Archiving(made, folder, rows)
         try:
+            job.await_more()
+            with samcast.connect(made.address) as client:
+                # From now on all goes that isn't held: what is archived is gone soon after.
+                client.group("orders").set_keep(Keep(count=1))
             for at in range(kills):
                 job.await_more()
                 pause(chance.random() * 2)
@@ -176,7 +179,7 @@ def run(folder: Path, kills: int, most: int, rows: int, say: Say) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--most", type=int, default=20_000_000, help="messages, at most")
+    parser.add_argument("--most", type=int, default=40_000_000, help="messages, at most")
     parser.add_argument("--rows", type=int, default=500_000, help="of a part")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="samcast-kills-", dir=Path.cwd()) as place:
