@@ -31,7 +31,7 @@ MEMBER, ORDER, CONTENT = "member", Kind.ORDER.value, Kind.CONTENT.value
 GONE, LACKING, SILENT, BROKEN = "gone", "lacking", "silent", "broken"
 TURN = 2**40  # places of one task come before those of the next
 RUNS_AT_ONCE = 4096
-RANGE_MIN = 100_000  # messages that are worth a task of their own
+RANGE_MIN = 2_000_000  # messages that are worth a task of their own
 FINDINGS_MAX = 1000
 
 TRIES = 5
