@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from samcast.bench.measuring import Measuring, Result
-from samcast.bench.spark_rates import FORMAT, new_session
+from samcast.bench.spark_rates import FORMAT, fill_group, new_session
 
 ROWS = 5_000_000
 AUDITED = 10_000_000
@@ -26,21 +26,11 @@ def jobs(m: Measuring) -> Result:
         shutil.rmtree(place)
 
 
-def _fill(m: Measuring, rows: int) -> str:
-    name = m.name()
-    with m.client() as client:
-        group = client.group(name)
-        for first in range(0, rows, 100_000):
-            group.send_many(m.bodies(min(100_000, rows - first), first))
-        group.flush(300)
-    return name
-
-
 def _archive(m: Measuring, session: Any, place: Path) -> Result:
     from samcast.pipeline.archiving import Job, archive_in
 
     rows = m.scaled(ROWS)
-    name = _fill(m, rows)
+    name = fill_group(m, rows)
     files = str(place / "plain")
     reader = session.read.format(FORMAT).option("cluster", m.cluster.address)
     frame = reader.option("group", name).load()
@@ -67,7 +57,7 @@ def _audit(m: Measuring, session: Any, place: Path) -> Result:
     from samcast.pipeline.auditing import audit_with
 
     rows = m.scaled(AUDITED)
-    name = _fill(m, rows)
+    name = fill_group(m, rows)
     records = [place / f"member-{at}" for at in range(MEMBERS)]
     with m.client() as client:
         for record in records:

@@ -54,7 +54,8 @@ def new_session() -> Any:
     return session
 
 
-def _fill(m: Measuring, count: int) -> str:
+def fill_group(m: Measuring, count: int) -> str:
+    """A group with so many messages, in batches; its name."""
     name = m.name()
     with m.client() as client:
         group = client.group(name)
@@ -81,7 +82,7 @@ def _consume(make: Callable[[], Any]) -> None:
 
 def _batch(m: Measuring, session: Any, place: Path) -> Result:
     rows = m.scaled(ROWS)
-    group = _fill(m, rows)
+    group = fill_group(m, rows)
     files = str(place / "batch")
     _frame(m, session, group).write.parquet(files)
     session.dataSource.register(_tuples())
@@ -101,7 +102,7 @@ def _batch(m: Measuring, session: Any, place: Path) -> Result:
 
 def _stream(m: Measuring, session: Any, place: Path) -> Result:
     rows = m.scaled(STREAMED)
-    group = _fill(m, rows)
+    group = fill_group(m, rows)
     files = str(place / "stream")
     frame = _frame(m, session, group)
     frame.write.parquet(files)
@@ -140,7 +141,7 @@ def _single(m: Measuring, session: Any) -> Result:
         for body in m.bodies(each):
             for sent in [sender.send(body) for sender in senders]:
                 sent.number(60)
-    batched = _fill(m, each * SENDERS)
+    batched = fill_group(m, each * SENDERS)
     times = _rounds(
         {
             "single": partial(_consume, partial(_frame, m, session, name)),
@@ -154,7 +155,7 @@ def _single(m: Measuring, session: Any) -> Result:
 def _sink(m: Measuring, session: Any, place: Path) -> Result:
     """The same rows written to a group and to Parquet files."""
     rows = m.scaled(ROWS)
-    frame = _frame(m, session, _fill(m, rows)).select("body").cache()
+    frame = _frame(m, session, fill_group(m, rows)).select("body").cache()
     frame.count()
     options = {"cluster": m.cluster.address, "group": m.name(), "create": "true"}
 
