@@ -3,6 +3,7 @@
     SamcastError
         ConfigError     also a ValueError
         DiskError       also an OSError
+        FoldError
         ClientError
             NotConnectedError   also a ConnectionError
             RefusedError
@@ -26,6 +27,10 @@ class ConfigError(SamcastError, ValueError):
 
 class DiskError(SamcastError, OSError):
     """A node's folder can't be used. Nothing was changed in it."""
+
+
+class FoldError(SamcastError):
+    """A fold failed, or gave what it must not. It would do so again: mend it, in a new version."""
 
 
 class ClientError(SamcastError):

@@ -3,18 +3,21 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from samcast.checkpoint import blocks
 from samcast.checkpoint.blocks import (
     check_checkpoint,
+    column_blocks,
     load_checkpoint,
     read_block,
     read_list,
+    write_blocks,
     write_checkpoint,
 )
-from samcast.checkpoint.folds import AppendFold, LatestFold, TableFold, fold_of
+from samcast.checkpoint.folds import TableFold, fold_of
 from samcast.checkpoint.places import block_name, place_of
 from samcast.errors import ConfigError, DiskError
 from samcast.group.table import Schedule, Table
@@ -52,6 +55,24 @@ def test_a_state_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> No
     later = encode_change(Change((), (), 70_000))  # some rows end with it, in both
     assert again.apply(ROWS + 1, later) == made.apply(ROWS + 1, later) != []
     assert again.state_hash() == made.state_hash()
+
+
+@pytest.mark.req("GRP-15", "PIP-04")
+@pytest.mark.parametrize("size", [1, 3, 7, 10, 11, 25])
+@pytest.mark.parametrize("most", [40, 90, 10_000])
+def test_columns_are_cut_into_the_same_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, most: int
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", most)
+    made = table()
+    listed = write_checkpoint(tmp_path / "1", made, ABOUT)
+    files = [pq.read_table(path) for path in sorted((tmp_path / "1").glob("*.parquet"))]
+    whole = pa.concat_tables(files)
+    pieces = (whole.slice(first, size) for first in range(0, ROWS, size))
+    cut = column_blocks(pieces)
+    again = write_blocks(tmp_path / "2", cut, ABOUT, made.number, made.clock_ms, made.writes)
+    assert again == listed
+    assert len(listed.blocks) > 2
 
 
 @pytest.mark.req("GRP-15")
@@ -141,25 +162,13 @@ def test_folds_are_found_by_name_and_version() -> None:
 
 
 @pytest.mark.req("GRP-15")
-def test_latest_keeps_one_row_per_key_and_append_all() -> None:
-    latest, everything = Table(), Table()
-    for number in range(1, 301):
-        LatestFold().apply(latest, number, b"k%d" % (number % 3), b"v%d" % number)
-        AppendFold().apply(everything, number, b"", b"v%d" % number)
-    assert {key: latest.get(key).value for key in latest.keys()} == {  # type: ignore[union-attr]  # noqa: SIM118
-        b"k0": b"v300", b"k1": b"v298", b"k2": b"v299",
-    }  # fmt: skip
-    assert [everything.get(key).number for key in everything.keys()] == list(range(1, 301))  # type: ignore[union-attr]  # noqa: SIM118
-
-
-@pytest.mark.req("GRP-15")
 def test_checkpoints_get_rarer_as_the_state_grows() -> None:
     def due(keys: int, first: int, last: int) -> list[int]:
         made = Table()
         schedule = Schedule(made)
         found = []
         for number in range(1, last + 1):
-            LatestFold().apply(made, number, b"k%d" % (number % keys), b"v")
+            made.merge(number, 1, [b"k%d" % (number % keys)], [b"v"], [number])
             if number == first - 1:
                 schedule = Schedule(made)  # as one that begins with the state of this number
             if schedule.is_due(made, 10) and number >= first:

@@ -23,7 +23,7 @@ def test_without_room_none_is_written(
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
     keep = {"fold": "latest", "fold_version": 1, "interval": 10}
     folding = Folding(cast(Any, None), tmp_path, "c", {"id": 1, "name": "orders", "keep": keep})
-    folding._table.put(7, b"key", b"value")
+    folding._table.merge(7, 1, [b"key"], [b"value"], [7])
     folding._write()
     place = place_of(tmp_path, 1, 7)
     if free > ROOM_BYTES:

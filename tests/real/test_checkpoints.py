@@ -177,7 +177,7 @@ def test_a_damaged_or_lost_checkpoint_is_had_from_others(cluster: LocalCluster) 
 def test_a_checkpoint_of_another_cluster_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
     stranger = Table()
     for number in range(1, 151):
-        stranger.put(number, b"key-%d" % number, b"of somebody else")
+        stranger.merge(number, 1, [b"key-%d" % number], [b"of somebody else"], [number])
     with samcast.connect(cluster.address) as client:
         filled(client, 100)
         group = group_of(client).id

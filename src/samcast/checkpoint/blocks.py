@@ -9,12 +9,14 @@ server and whatever version of a library wrote it.
 import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import structs
 
 from samcast.checkpoint.places import LIST, block_name
 from samcast.errors import DiskError
@@ -86,20 +88,26 @@ def read_list(data: bytes, checkpoint: Checkpoint | None = None) -> BlockList:
 def read_block(data: bytes, expected: Block) -> tuple[list[tuple[bytes, Row]], int]:
     """The rows of a block and the sum of their hashes; a `DiskError` if they aren't the expected
     ones."""
+    columns, total = read_columns(data, expected)
+    lists = [columns.column(name).to_pylist() for name in SCHEMA.names]
+    return [(key, Row(value, *stamps)) for key, value, *stamps in zip(*lists, strict=True)], total
+
+
+def read_columns(data: bytes, expected: Block) -> tuple[pa.Table, int]:
+    """The same as columns."""
     try:
         columns = pq.read_table(pa.BufferReader(data), schema=SCHEMA, memory_map=False)
     except (pa.ArrowException, OSError) as error:
         raise DiskError(f"a block that can't be read: {error}") from None
-    lists = [columns.column(name).to_pylist() for name in SCHEMA.names]
-    rows = [(key, Row(value, n, expires)) for key, value, n, expires in zip(*lists, strict=True)]
-    total = _hash_of(rows)
-    if len(rows) != expected.rows or _written(total) != expected.hash:
+    total = _hash_of(columns)
+    if len(columns) != expected.rows or _written(total) != expected.hash:
         raise DiskError("a block whose rows aren't what its list says")
-    return rows, total
+    return columns, total
 
 
-def _hash_of(rows: list[tuple[bytes, Row]]) -> int:
-    return sum(row_hash(key, row) for key, row in rows) % HASH_SPACE
+def _hash_of(columns: pa.Table) -> int:
+    lists = [columns.column(name).to_pylist() for name in SCHEMA.names]
+    return sum(map(row_hash, *lists)) % HASH_SPACE
 
 
 def _written(total: int) -> str:
@@ -108,39 +116,82 @@ def _written(total: int) -> str:
 
 def write_checkpoint(place: Path, table: Table, about: About) -> BlockList:
     """Write a state, read it again, and only then give it its name. What is in its place goes."""
+    listed = write_blocks(
+        place, _in_blocks(table), about, table.number, table.clock_ms, table.writes
+    )
+    if listed.hash != table.state_hash().hex():
+        raise DiskError(f"checkpoint {table.number} isn't what was in memory")
+    return listed
+
+
+def write_blocks(
+    place: Path, blocks: Iterable[pa.Table], about: About, number: int, clock_ms: int, writes: int
+) -> BlockList:
+    """The same for rows that come as blocks, in the order of their keys."""
     beside = place.with_name(f".{place.name}.writing")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
-    blocks: list[Block] = []
-    for number, rows in enumerate(_in_blocks(table), 1):
-        data = _encoded(rows)
-        _write(beside / block_name(number), data)
-        blocks.append(Block(len(rows), _written(_hash_of(rows))))
-    listed = BlockList(
-        *about, table.number, len(table), table.size, table.clock_ms, table.writes,
-        table.state_hash().hex(), blocks,
-    )  # fmt: skip
-    _write(beside / LIST, msgspec.json.format(msgspec.json.encode(listed), indent=1))
+    made: list[EncodedBlock] = []
+    for at, rows in enumerate(blocks, 1):
+        encoded = encode_block(rows)
+        _write(beside / block_name(at), encoded.data)
+        made.append(structs.replace(encoded, data=b""))
+    listed = list_of(made, about, number, clock_ms, writes)
+    _write(beside / LIST, encode_list(listed))
+    finish(beside, place)
+    return listed
+
+
+def finish(beside: Path, place: Path) -> BlockList:
+    """What is written whole is read again, and only then takes its place."""
     _sync(beside)
-    check_checkpoint(beside)
+    listed = check_checkpoint(beside)
     shutil.rmtree(place, ignore_errors=True)
     beside.rename(place)
     _sync(place.parent)
     return listed
 
 
+class EncodedBlock(msgspec.Struct, frozen=True):
+    """A block's file, and what its list says of it."""
+
+    data: bytes
+    rows: int
+    size: int
+    hash: str
+
+
+def encode_block(rows: pa.Table) -> EncodedBlock:
+    """As its file."""
+    columns = rows.cast(SCHEMA)
+    out = io.BytesIO()
+    pq.write_table(columns, out, compression="zstd")
+    size = sum(pc.sum(pc.binary_length(columns[name])).as_py() or 0 for name in ("key", "value"))
+    return EncodedBlock(out.getvalue(), len(columns), size, _written(_hash_of(columns)))
+
+
+def list_of(
+    blocks: Sequence[EncodedBlock], about: About, number: int, clock_ms: int, writes: int
+) -> BlockList:
+    """What a checkpoint of these blocks says of itself."""
+    total = sum(int.from_bytes(bytes.fromhex(block.hash), "little") for block in blocks)
+    whole = state_hash(total % HASH_SPACE, clock_ms, writes).hex()
+    rows, size = sum(block.rows for block in blocks), sum(block.size for block in blocks)
+    listed = [Block(block.rows, block.hash) for block in blocks]
+    return BlockList(*about, number, rows, size, clock_ms, writes, whole, listed)
+
+
+def encode_list(listed: BlockList) -> bytes:
+    """As its file."""
+    return msgspec.json.format(msgspec.json.encode(listed), indent=1)
+
+
 def check_checkpoint(place: Path) -> BlockList:
     """Read a checkpoint; a `DiskError` says what is wrong with it."""
     listed = read_list(_read(place / LIST))
-    for _ in _blocks_of(place, listed):
-        pass
-    return listed
-
-
-def _blocks_of(place: Path, listed: BlockList) -> Iterator[tuple[list[tuple[bytes, Row]], int]]:
-    """The blocks of a checkpoint, checked, one after the other."""
     for number, block in enumerate(listed.blocks, 1):
-        yield read_block(_read(place / block_name(number)), block)
+        read_columns(_read(place / block_name(number)), block)
+    return listed
 
 
 def _read(path: Path) -> bytes:
@@ -154,38 +205,55 @@ def load_checkpoint(place: Path) -> tuple[BlockList, Table]:
     """The state again."""
     listed = read_list(_read(place / LIST))
     table = Table()
-    for rows, total in _blocks_of(place, listed):
-        table.load(rows, total)
+    for number, block in enumerate(listed.blocks, 1):
+        table.load(*read_block(_read(place / block_name(number)), block))
     listed.complete(table)
     return listed, table
 
 
-def _in_blocks(table: Table) -> Iterator[list[tuple[bytes, Row]]]:
+def _in_blocks(table: Table) -> Iterator[pa.Table]:
     """By rows and by bytes, and by nothing that could differ from server to server."""
-    rows: list[tuple[bytes, Row]] = []
+    rows: list[tuple[bytes, bytes, int, int]] = []
     size = 0
     for key in table.keys():  # noqa: SIM118 - not a dict
         row = table.get(key)
         assert row is not None
-        rows.append((key, row))
+        rows.append((key, row.value, row.number, row.expires_ms))
         size += len(key) + len(row.value)
         if len(rows) >= BLOCK_ROWS or size >= BLOCK_BYTES:
-            yield rows
+            yield _columns(rows)
             rows, size = [], 0
     if rows:
-        yield rows
+        yield _columns(rows)
 
 
-def _encoded(rows: list[tuple[bytes, Row]]) -> bytes:
-    columns = [
-        pa.array([key for key, _ in rows], pa.binary()),
-        pa.array([row.value for _, row in rows], pa.binary()),
-        pa.array([row.number for _, row in rows], pa.uint64()),
-        pa.array([row.expires_ms for _, row in rows], pa.uint64()),
-    ]
-    out = io.BytesIO()
-    pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), out, compression="zstd")
-    return out.getvalue()
+def _columns(rows: list[tuple[bytes, bytes, int, int]]) -> pa.Table:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def column_blocks(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same blocks of rows that come as columns, in the order of their keys."""
+    waiting: list[pa.Table] = []
+    rows = size = 0
+    for piece in pieces:
+        sizes = pc.add(pc.binary_length(piece["key"]), pc.binary_length(piece["value"]))
+        ends = pc.cumulative_sum(sizes.cast(pa.int64())).to_numpy()
+        begun = 0  # rows of this piece that are in blocks before
+        while begun < len(piece):
+            done = int(ends[begun - 1]) if begun else 0
+            full = int(ends.searchsorted(done + BLOCK_BYTES - size)) + 1 - begun
+            count = min(full, BLOCK_ROWS - rows, len(piece) - begun)
+            waiting.append(piece.slice(begun, count))
+            rows += count
+            begun += count
+            size += int(ends[begun - 1]) - done
+            if rows >= BLOCK_ROWS or size >= BLOCK_BYTES:
+                yield pa.concat_tables(waiting)
+                waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,17 +1,22 @@
 """Folds by name and version: what makes a state of a group's messages.
 
-They are installed code and never come over the wire: three are built in, others are found among
+A fold says which rows messages make, and how rows of one key become one. That merge is associative,
+so every engine puts together as much at a time as suits it, in one process or in many, and all come
+to the same state.
+
+Folds are installed code and never come over the wire: three are built in, others are found among
 the entry points `samcast.folds`, each a callable that makes a `Fold`.
 """
 
 from importlib.metadata import entry_points
 from typing import Protocol
 
+import pyarrow as pa
+
+from samcast.checkpoint.rows import last_of_each
 from samcast.errors import ConfigError
-from samcast.group.table import Table
 
 ENTRY_POINTS = "samcast.folds"
-KEY_BYTES = 8
 
 
 class Fold(Protocol):
@@ -21,20 +26,24 @@ class Fold(Protocol):
     name: str
     version: int
 
-    def apply(self, table: Table, number: int, key: bytes, body: bytes) -> None:
-        """Fold one message in; numbers rise, and the table's must be this one afterwards."""
+    def rows(self, messages: pa.Table) -> pa.Table:
+        """The rows (`key`, `value`, `number`) that messages make (columns `number`, `sent_ms`,
+        `key`, `headers`, `body`, in the order of numbers). A null value says that the key is gone;
+        a null key, that the message is nothing that this fold can take."""
+        ...
+
+    def merge(self, rows: pa.Table) -> pa.Table:
+        """One row (`key`, `value`) for each key of `rows`, which are in the order of keys and, for
+        one key, of numbers. Associative: what a merge made may be among the rows of the next."""
         ...
 
 
 class TableFold:
-    """The changes of a replicated table."""
+    """The changes of a replicated table. Their conditions ask for the state at their number, so
+    they are no merge: the table's own rules fold them (`group.table`), one after the other."""
 
     name = "table"
     version = 1
-
-    def apply(self, table: Table, number: int, key: bytes, body: bytes) -> None:
-        """By the table's own rules."""
-        table.apply(number, body)
 
 
 class LatestFold:
@@ -43,9 +52,14 @@ class LatestFold:
     name = "latest"
     version = 1
 
-    def apply(self, table: Table, number: int, key: bytes, body: bytes) -> None:
-        """It replaces the one before."""
-        table.put(number, key, body)
+    def rows(self, messages: pa.Table) -> pa.Table:
+        """Messages as they are."""
+        columns = [messages["key"], messages["body"], messages["number"]]
+        return pa.Table.from_arrays(columns, names=["key", "value", "number"])
+
+    def merge(self, rows: pa.Table) -> pa.Table:
+        """The last one replaces those before."""
+        return last_of_each(rows)
 
 
 class AppendFold:
@@ -54,20 +68,30 @@ class AppendFold:
     name = "append"
     version = 1
 
-    def apply(self, table: Table, number: int, key: bytes, body: bytes) -> None:
-        """Under its number, so that it stays where it is."""
-        table.put(number, number.to_bytes(KEY_BYTES, "big"), body)
+    def rows(self, messages: pa.Table) -> pa.Table:
+        """Under its number, so that each stays where it is."""
+        numbers = messages["number"].combine_chunks()
+        # Big-endian, so that keys are in the order of numbers.
+        keys = numbers.to_numpy(zero_copy_only=False).astype(">u8").tobytes()
+        key = pa.Array.from_buffers(pa.binary(8), len(numbers), [None, pa.py_buffer(keys)])
+        columns = [key.cast(pa.large_binary()), messages["body"], messages["number"]]
+        return pa.Table.from_arrays(columns, names=["key", "value", "number"])
+
+    def merge(self, rows: pa.Table) -> pa.Table:
+        """There is one of each."""
+        return last_of_each(rows)
 
 
+AnyFold = Fold | TableFold
 BUILT_IN: dict[str, type[TableFold | LatestFold | AppendFold]] = {
     "table": TableFold, "latest": LatestFold, "append": AppendFold,
 }  # fmt: skip
 
 
-def fold_of(name: str, version: int) -> Fold:
+def fold_of(name: str, version: int) -> AnyFold:
     """An installed fold; a `ConfigError` says what there is."""
     built_in = BUILT_IN.get(name)
-    found: Fold | None = built_in() if built_in is not None else None
+    found: AnyFold | None = built_in() if built_in is not None else None
     if found is None:
         for entry in entry_points(group=ENTRY_POINTS, name=name):
             found = entry.load()()

@@ -16,19 +16,18 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
+from samcast.checkpoint.applying import Applying
 from samcast.checkpoint.blocks import (
     BlockList,
     load_checkpoint,
     write_checkpoint,
 )
-from samcast.checkpoint.folds import Fold, fold_of
+from samcast.checkpoint.folds import AnyFold, fold_of
 from samcast.checkpoint.places import RESTORED, place_of
 from samcast.client.blocking import Client, connect
-from samcast.client.inbox import Message, messages_from
 from samcast.client.joining import fetch_table
-from samcast.errors import ClientError, SamcastError
-from samcast.group.retained import interval_at
-from samcast.group.table import Schedule, Table
+from samcast.errors import ClientError, FoldError, SamcastError
+from samcast.group.table import Schedule, Table, next_due
 
 LOOK_S = 0.5
 AGAIN_S = 2.0
@@ -40,10 +39,6 @@ SAID_MAX = 1000  # characters of one fact
 
 _says = threading.Lock()
 _node: TextIO = sys.stdout  # a fold may print what it likes elsewhere
-
-
-class FoldError(Exception):
-    """The fold itself failed: it would fail again."""
 
 
 def say(group: int, **facts: Any) -> None:
@@ -65,7 +60,7 @@ class Folding:
         self._name = str(facts["name"])
         self._known = 0  # up to this number we know which interval counts
         self._intervals: tuple[tuple[int, int], ...] = ()
-        self._fold: Fold = fold_of(facts["keep"]["fold"], int(facts["keep"]["fold_version"]))
+        self._fold: AnyFold = fold_of(facts["keep"]["fold"], int(facts["keep"]["fold_version"]))
         self._table = Table()
         self._is_over = False
 
@@ -84,7 +79,7 @@ class Folding:
                 self._begin()
                 self._follow()
             except FoldError as error:
-                say(self._id, failed=f"fold {self._fold.name!r} of {self._name!r}: {error}")
+                say(self._id, failed=f"group {self._name!r}: {error}")
                 return
             except Exception as error:  # noqa: BLE001 - told to the node, and tried again
                 say(self._id, retried=str(error) or repr(error))
@@ -132,18 +127,21 @@ class Folding:
 
     def _follow(self) -> None:
         group = self._client.group(self._name, create=False)
-        table = self._table
-        schedule = Schedule(table)
-        for number_first, batch in group.read_batches(table.number + 1):
-            self._learn_intervals(number_first + batch.count - 1)
-            for message in messages_from(number_first, batch):
-                if message.number <= table.number:
-                    continue
-                self._apply(message)
-                if self._is_over:
-                    return
-                if schedule.is_due(table, interval_at(self._intervals, table.number)):
-                    self._write()
+        applying = Applying(self._fold, self._table)
+        schedule = Schedule(self._table)
+        for number_first, batch in group.read_batches(applying.reached + 1):
+            last = number_first + batch.count - 1
+            self._learn_intervals(last)
+            while applying.reached < last and not self._is_over:
+                until, interval = next_due(self._intervals, applying.reached + 1, last)
+                applying.take(number_first, batch, until)
+                if interval:
+                    applying.settle()
+                    if schedule.is_due(self._table, interval):
+                        self._tell_refused(applying)
+                        self._write()
+            if self._is_over:
+                return
 
     def _learn_intervals(self, number: int) -> None:
         """A change of the interval counts for all messages behind it in the order: ask one who
@@ -154,13 +152,12 @@ class Folding:
             if self._known < number:
                 time.sleep(BEHIND_S)
 
-    def _apply(self, message: Message) -> None:
-        try:
-            self._fold.apply(self._table, message.number, message.key, message.body)
-        except Exception as error:
-            raise FoldError(f"at {message.number}: {error!r}") from error
-        if self._table.number != message.number:
-            raise FoldError(f"it left the table at {self._table.number}, not {message.number}")
+    def _tell_refused(self, applying: Applying) -> None:
+        if applying.refused:
+            say(self._id, dropped=f"{applying.refused} messages of {self._name!r} are nothing that"
+                f" fold {self._fold.name!r} can take, and have no effect; the first is"
+                f" {applying.refused_first}")  # fmt: skip
+        applying.refused = applying.refused_first = 0
 
     def _write(self) -> None:
         free = shutil.disk_usage(self._folder).free

@@ -13,6 +13,7 @@ from struct import Struct
 
 import msgspec
 
+from samcast.group.retained import interval_at
 from samcast.wire.errors import WireError
 from samcast.wire.table import Change, Put, decode_change
 
@@ -124,12 +125,23 @@ class Table:
                 gone.append(Changed(number, key, None))
         return gone
 
-    def put(self, number: int, key: bytes, value: bytes) -> None:
-        """Set a key without a change's conditions, for folds that have none."""
+    def merge(
+        self,
+        number: int,
+        writes: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        numbers: Sequence[int],
+    ) -> None:
+        """Take what a fold has made of the messages up to a number; no value: the key is gone."""
         assert number > self.number, "numbers rise"
         self.number = number
-        self.writes += 1
-        self._put(key, Row(value, number))
+        self.writes += writes
+        for key, value, of in zip(keys, values, numbers, strict=True):
+            if value is None:
+                self._remove(key)
+            else:
+                self._put(key, Row(value, of))
 
     # checkpoints
 
@@ -198,22 +210,23 @@ class Hashing:
         """As of now."""
         if self._is_known:
             for key, before in self._before.items():
-                row = self._rows.get(key)
-                self._total += row_hash(key, row) if row is not None else 0
-                self._total -= row_hash(key, before) if before is not None else 0
+                self._total += _hash_in(key, self._rows.get(key)) - _hash_in(key, before)
         else:
-            self._total = sum(row_hash(key, row) for key, row in self._rows.items())
+            self._total = sum(_hash_in(key, row) for key, row in self._rows.items())
         self._total %= HASH_SPACE
         self._before.clear()
         self._is_known = True
         return self._total
 
 
-def row_hash(key: bytes, row: Row) -> int:
+def _hash_in(key: bytes, row: Row | None) -> int:
+    return row_hash(key, row.value, row.number, row.expires_ms) if row is not None else 0
+
+
+def row_hash(key: bytes, value: bytes, number: int, expires_ms: int) -> int:
     """Of one row; the table's is their sum, so that it can follow changes."""
     # One call: each of several would cost as much as the hash.
-    stamps = _STAMPS.pack(row.number, row.expires_ms)
-    packed = b"".join((_LENGTH.pack(len(key)), key, stamps, row.value))
+    packed = b"".join((_LENGTH.pack(len(key)), key, _STAMPS.pack(number, expires_ms), value))
     return int.from_bytes(blake2b(packed, digest_size=HASH_BYTES).digest(), "little")
 
 
@@ -223,6 +236,20 @@ def state_hash(rows_hash: int, clock_ms: int, writes: int) -> bytes:
     digest = blake2b(rest, digest_size=HASH_BYTES, person=b"samcast-rest").digest()
     total = (rows_hash + int.from_bytes(digest, "little")) % HASH_SPACE
     return total.to_bytes(HASH_BYTES, "little")
+
+
+def next_due(intervals: Sequence[tuple[int, int]], number: int, last: int) -> tuple[int, int]:
+    """The first number from `number` to `last` at which a checkpoint may be due, and the interval
+    that says so; or `last`, and none."""
+    while number <= last:
+        interval = interval_at(intervals, number) or INTERVAL
+        changes = [head for head, _ in intervals if head >= number]
+        until = min([last, *changes])
+        due = -(-number // interval) * interval
+        if due <= until:
+            return due, interval
+        number = until + 1
+    return last, 0
 
 
 class Schedule:
