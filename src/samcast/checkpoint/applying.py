@@ -73,9 +73,9 @@ def messages_of(batch: pa.RecordBatch) -> pa.Table:
 def fold_in(fold: Fold, table: Table, messages: pa.Table) -> list[int]:
     """Merge messages into a table; the numbers of those that the fold can't take."""
     rows, refused = rows_of(fold, messages)
-    keys = rows["key"].unique().to_pylist()
-    there = [(key, row) for key in keys if (row := table.get(key)) is not None]
-    if there:
+    if not getattr(fold, "replaces", False):
+        keys = rows["key"].unique().to_pylist()
+        there = [(key, row) for key in keys if (row := table.get(key)) is not None]
         rows = pa.concat_tables([_columns(there), rows])
     result = merged(fold, rows).to_pydict()
     table.merge(messages["number"][-1].as_py(), len(messages), *list(result.values())[:3])

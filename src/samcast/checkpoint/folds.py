@@ -21,7 +21,10 @@ ENTRY_POINTS = "samcast.folds"
 
 class Fold(Protocol):
     """Makes rows of messages. It must come to the same rows wherever it runs: no clock, no chance,
-    nothing but what it has been given."""
+    nothing but what it has been given.
+
+    A fold with `replaces = True` says that the last row of a key is all that counts: then rows that
+    are there already needn't be looked up."""
 
     name: str
     version: int
@@ -51,6 +54,7 @@ class LatestFold:
 
     name = "latest"
     version = 1
+    replaces = True
 
     def rows(self, messages: pa.Table) -> pa.Table:
         """Messages as they are."""
@@ -67,6 +71,7 @@ class AppendFold:
 
     name = "append"
     version = 1
+    replaces = True
 
     def rows(self, messages: pa.Table) -> pa.Table:
         """Under its number, so that each stays where it is."""

@@ -24,10 +24,8 @@ ROWS = pa.schema(
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """By key, and for one key as they were if they have one number."""
-    if len(rows) < 2:
-        return rows
-    return rows.take(pc.sort_indices(rows, [("key", "ascending"), ("number", "ascending")]))
+    """By key; for one key as they were, which must be the order of their numbers."""
+    return rows.take(pc.sort_indices(rows, [("key", "ascending")])) if len(rows) > 1 else rows
 
 
 def ends_of_keys(keys: pa.ChunkedArray) -> pa.Array:
