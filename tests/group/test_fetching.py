@@ -79,3 +79,15 @@ def test_nonsense_is_not_taken() -> None:
     assert fetch.step([reply(other, 1, b"not asked")]) == []
     huge = Received(server, BlockReply(GROUP, NUMBER, 1, 0, 2**40, b"x"))
     assert asked(fetch.step([huge])) == [(other, BlockRequest(GROUP, NUMBER, 1, 0))]
+
+
+@pytest.mark.req("GRP-17")
+def test_blocks_are_asked_for_as_of_one_list() -> None:
+    fetch = Fetching(GROUP, NUMBER, (1,))
+    ((_, request),) = asked(fetch.step([Ticked(1)]))
+    assert (request.block, request.listed) == (0, b"")
+    fetch.step([reply(1, 0, b"a list")])
+    ((_, request),) = asked(fetch.step([Want((7,), b"its digest")]))
+    assert (request.block, request.listed) == (7, b"its digest")
+    ((_, request),) = asked(fetch.step([reply(1, 7, b"abc", 0, 7)]))
+    assert (request.offset, request.listed) == (3, b"its digest")

@@ -3,7 +3,7 @@ as it comes, and the whole against the hash that the order advertises."""
 
 import importlib.util
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from samcast.errors import ClientError, DiskError, NotConnectedError
@@ -12,8 +12,10 @@ from samcast.group.table import Table
 from samcast.machine.ports import Effect
 from samcast.machine.quorum import servers_with
 from samcast.wire.order import ROLE_CHECKPOINT, Checkpoint
+from samcast.wire.retention import digest_of_list
 
 if TYPE_CHECKING:
+    from samcast.checkpoint.blocks import Block, BlockList
     from samcast.client.engine import Engine
 
 T = TypeVar("T")
@@ -31,64 +33,76 @@ def fetch_table(
     engine: "Engine", group: int, checkpoint: Checkpoint, progress: Progress = nobody_looks
 ) -> Table:
     """The state of a checkpoint."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ClientError("a checkpoint is read with pyarrow: pip install 'samcast[arrow]'")
-    servers = [s.node for s in servers_with(engine.configuration, ROLE_CHECKPOINT)]
-    if not servers:
-        raise ClientError("no node of this cluster serves checkpoints (roles in its file)")
-    fetch = _Fetch(engine, group, checkpoint, servers)
-    try:
-        return fetch.run(progress)
-    finally:
-        fetch.close()
+    from samcast.checkpoint.blocks import read_block
+
+    with Fetch(engine, group, checkpoint) as fetch:
+        listed = fetch.list()
+        table = Table()
+        for _, (rows, total) in fetch.blocks(range(1, len(listed.blocks) + 1), read_block):
+            table.load(rows, total)
+            progress(len(table), listed.rows)
+        listed.complete(table)
+    if table.state_hash() != checkpoint.hash:
+        raise ClientError(f"the blocks of checkpoint {table.number} don't add up to its hash")
+    return table
 
 
-class _Fetch:
-    """One checkpoint on its way here."""
+class Fetch:
+    """One checkpoint on its way here, or some of its blocks; of a list that is here already, if
+    one is given, else of one that is fetched first."""
 
     def __init__(
-        self, engine: "Engine", group: int, checkpoint: Checkpoint, servers: list[int]
+        self, engine: "Engine", group: int, checkpoint: Checkpoint, listed: bytes = b""
     ) -> None:
+        if importlib.util.find_spec("pyarrow") is None:
+            raise ClientError("a checkpoint is read with pyarrow: pip install 'samcast[arrow]'")
+        servers = [s.node for s in servers_with(engine.configuration, ROLE_CHECKPOINT)]
+        if not servers:
+            raise ClientError("no node of this cluster serves checkpoints (roles in its file)")
         self._engine = engine
         self._checkpoint = checkpoint
         self._window = 3 * len(servers)  # blocks on their way, whoever is slower
         self._found: queue.SimpleQueue[Fetched] = queue.SimpleQueue()
         self._refused = 0
-        role = Fetching(group, checkpoint.number, servers)
+        self.listed = listed
+        role = Fetching(group, checkpoint.number, servers, () if listed else (0,))
         self._at = engine.call(engine.add_role(role, self._on_effect))
 
     def _on_effect(self, effect: Effect) -> None:
         if isinstance(effect, Fetched):
             self._found.put(effect)
 
-    def close(self) -> None:
-        """No more of it."""
+    def __enter__(self) -> "Fetch":
+        return self
+
+    def __exit__(self, *error: object) -> None:
         if not self._engine.is_closed:
             self._engine.call(self._engine.remove_role(self._at))
 
-    def run(self, progress: Progress) -> Table:
-        """Take the list, then all blocks, in whatever order they come."""
-        from samcast.checkpoint.blocks import read_block, read_list
+    def list(self) -> "BlockList":
+        """Which blocks there are; checked against what is advertised."""
+        from samcast.checkpoint.blocks import read_list
 
-        _, listed = self._take(lambda fetched: read_list(fetched.data, self._checkpoint))
-        blocks = list(range(1, len(listed.blocks) + 1))
-        self._want(blocks[: self._window])
-        table = Table()
-        for taken in range(len(blocks)):
-            _, (rows, total) = self._take(
-                lambda fetched: read_block(fetched.data, listed.blocks[fetched.block - 1])
-            )
-            table.load(rows, total)
-            progress(len(table), listed.rows)
-            self._want(blocks[self._window + taken : self._window + taken + 1])
-        listed.complete(table)
-        if table.state_hash() != self._checkpoint.hash:
-            raise ClientError(f"the blocks of checkpoint {table.number} don't add up to its hash")
-        return table
+        if self.listed:
+            return read_list(self.listed, self._checkpoint)
+        fetched, found = self._take(lambda one: read_list(one.data, self._checkpoint))
+        self.listed = fetched.data
+        return found
 
-    def _want(self, blocks: list[int]) -> None:
+    def blocks(
+        self, wanted: Sequence[int], read: "Callable[[bytes, Block], T]"
+    ) -> Iterator[tuple[int, T]]:
+        """Blocks of this list, in whatever order they come, each as `read` gives it."""
+        listed = self.list()
+        self._want(wanted[: self._window])
+        for taken in range(len(wanted)):
+            fetched, found = self._take(lambda one: read(one.data, listed.blocks[one.block - 1]))
+            yield fetched.block, found
+            self._want(wanted[self._window + taken : self._window + taken + 1])
+
+    def _want(self, blocks: Sequence[int]) -> None:
         if blocks:
-            self._engine.post(self._at, Want(tuple(blocks)))
+            self._engine.post(self._at, Want(tuple(blocks), digest_of_list(self.listed)))
 
     def _take(self, read: Callable[[Fetched], T]) -> tuple[Fetched, T]:
         """The next one that is what it should be; others are asked for what isn't."""

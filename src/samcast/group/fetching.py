@@ -1,6 +1,6 @@
 """Fetching a checkpoint in blocks, from several servers at once (GRP-17).
 
-Which rows a block holds is the same at every server, so any of them may give any block; what was
+Whoever has cut the state into the same blocks may give any of them; what was
 refused, or doesn't come, is asked of the next one. Nothing is asked twice that is here, so a
 fetch goes on wherever it was interrupted.
 """
@@ -32,9 +32,10 @@ class Refuse(Event, frozen=True, gc=False):
 
 
 class Want(Event, frozen=True, gc=False):
-    """Fetch these, too."""
+    """Fetch these, too, of the list with this digest."""
 
     blocks: tuple[int, ...]
+    listed: bytes = b""
 
 
 class _Asked:
@@ -60,6 +61,7 @@ class Fetching:
         self._turn = 0
         self._now_ms = 0
         self._wanted = list(blocks)
+        self._listed = b""
         self._asked: dict[int, _Asked] = {}
         self._lacking: dict[tuple[int, NodeId], int] = {}  # until when not to ask
         self._handlers = {BlockReply: self._on_reply}
@@ -75,6 +77,7 @@ class Fetching:
                 self._now_ms = event.now_ms
             elif type(event) is Want:
                 self._wanted += event.blocks
+                self._listed = event.listed
             elif type(event) is Refuse:
                 self._lacking[(event.block, event.server)] = self._now_ms + FORGIVE_MS
                 self._wanted.insert(0, event.block)
@@ -103,7 +106,7 @@ class Fetching:
                 continue
             self._wanted.remove(block)
             self._asked[block] = _Asked(server, self._now_ms + REPEAT_MS)
-            out.append(Send(server, BlockRequest(self._group, self._number, block, 0)))
+            out.append(Send(server, self._request(block, 0)))
             if len(self._asked) >= AT_ONCE * len(self._servers):
                 return
 
@@ -134,5 +137,8 @@ class Fetching:
             del self._asked[reply.block]
             out.append(Fetched(reply.block, sender, bytes(asked.data)))
         else:
-            here = (self._group, self._number, reply.block, len(asked.data))
-            out.append(Send(sender, BlockRequest(*here)))
+            out.append(Send(sender, self._request(reply.block, len(asked.data))))
+
+    def _request(self, block: int, offset: int) -> BlockRequest:
+        listed = self._listed if block else b""
+        return BlockRequest(self._group, self._number, block, offset, listed)

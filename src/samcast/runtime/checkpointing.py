@@ -14,7 +14,7 @@ from samcast.group.checkpoint_server import (
 from samcast.machine.ports import Effect, Event
 from samcast.runtime.fold_process import FoldProcess, Said
 from samcast.wire.order import Checkpoint
-from samcast.wire.retention import BlockReply, BlockRequest
+from samcast.wire.retention import BlockReply, BlockRequest, digest_of_list
 
 PIECE_BYTES = 256 * 1024
 
@@ -37,6 +37,7 @@ class Checkpointing:
         self._send = send
         self._say = say
         self._process = FoldProcess(address, folder, self._on_said, say)
+        self._listed = (Path(), b"")
         self.problems: dict[int, str] = {}  # by group: why it has no checkpoint
 
     async def watch(self, has_folds: bool) -> None:
@@ -65,6 +66,7 @@ class Checkpointing:
         if type(effect) is SendBlock:
             self._send(effect.to, self._piece(effect.request))
         elif type(effect) is DropCheckpoint:
+            self._listed = (Path(), b"")
             shutil.rmtree(place_of(self._folder, effect.group, effect.number), ignore_errors=True)
             if effect.is_wrong:
                 self._say(
@@ -75,6 +77,12 @@ class Checkpointing:
                 )
                 self._process.kill()
 
+    def _digest(self, place: Path) -> bytes:
+        """Of the list of a checkpoint; asked for with each piece, so the last one is remembered."""
+        if self._listed[0] != place:
+            self._listed = (place, digest_of_list((place / block_name(0)).read_bytes()))
+        return self._listed[1]
+
     def _piece(self, request: BlockRequest) -> BlockReply:
         here = (request.group, request.number, request.block, request.offset)
         held = self.role.held.get(request.group, {})
@@ -82,6 +90,8 @@ class Checkpointing:
         if request.number not in held:
             return BlockReply(*here, 0, b"")
         try:
+            if request.listed and request.listed != self._digest(path.parent):
+                return BlockReply(*here, 0, b"")
             with path.open("rb") as file:
                 total = file.seek(0, 2)
                 file.seek(min(request.offset, total))

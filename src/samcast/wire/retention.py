@@ -3,6 +3,11 @@
 Tags go on from those of `wire.group`.
 """
 
+from hashlib import blake2b
+from typing import Annotated
+
+from msgspec import Meta
+
 from samcast.wire.control import Control
 from samcast.wire.order import (
     Beginning,
@@ -14,6 +19,16 @@ from samcast.wire.order import (
     Natural,
     Record,
 )
+
+LIST_DIGEST_BYTES = 32
+
+
+ListDigest = Annotated[bytes, Meta(max_length=LIST_DIGEST_BYTES)]
+
+
+def digest_of_list(data: bytes) -> bytes:
+    """By which a list of blocks is known."""
+    return blake2b(data, digest_size=LIST_DIGEST_BYTES).digest()
 
 
 class Holdings(Control, frozen=True, gc=False, array_like=True, tag=32):
@@ -63,12 +78,15 @@ class Checkpoints(Control, frozen=True, gc=False, array_like=True, tag=36):
 
 
 class BlockRequest(Control, frozen=True, gc=False, array_like=True, tag=37):
-    """Anyone -> checkpoint server: a piece of a block; block 0 is the list of all of them."""
+    """Anyone -> checkpoint server: a piece of a block; block 0 is the list of all of them. Servers
+    may have cut one state into different blocks, so a block is one of the list with this digest;
+    without any, of whatever list is there."""
 
     group: Natural
     number: Natural
     block: Natural
     offset: Natural
+    listed: ListDigest = b""
 
 
 class BlockReply(Control, frozen=True, gc=False, array_like=True, tag=38):
