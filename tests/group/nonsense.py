@@ -101,6 +101,8 @@ class Hints:
                 return [*(of.digest for of in BATCHES), bytes(16)]
             case 32, _:
                 return self.hashes
+            case _, 32:
+                return [b"", *self.hashes]
             case _:
                 return self.blobs
 

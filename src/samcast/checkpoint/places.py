@@ -11,6 +11,16 @@ def block_name(block: int) -> str:
     return LIST if block == 0 else f"block-{block:05d}.parquet"
 
 
+def handed_folder(folder: Path, group: int, number: int, job: int) -> Path:
+    """Where a state is that a job hands in, until it was looked at."""
+    return folder / f"{group}" / f".handed-{number:020d}-{job:016x}"
+
+
+def handed_name(part: int, at: int) -> str:
+    """A block of it; in the order of names, which is that of keys."""
+    return f"part-{part:07d}-{at:07d}"
+
+
 def place_of(folder: Path, group: int, number: int) -> Path:
     """Where a node keeps a checkpoint."""
     return folder / f"{group}" / f"{number:020d}"

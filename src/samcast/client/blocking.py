@@ -374,7 +374,8 @@ class Group(Sending):
         wanted = (bound(count, "count"), bound(size, "size"), bound(age, "age", 1000))
 
         def changed(keep: Keep) -> Keep:
-            return Keep(*wanted, keep.fold, keep.fold_version, keep.interval)
+            count, size, age_ms = wanted
+            return msgspec.structs.replace(keep, count=count, size=size, age_ms=age_ms)
 
         self.change_keep(changed)
 

@@ -24,6 +24,7 @@ from samcast.checkpoint.blocks import (
 )
 from samcast.checkpoint.folds import AnyFold, fold_of
 from samcast.checkpoint.places import RESTORED, place_of
+from samcast.client.adopting import Adopting
 from samcast.client.blocking import Client, connect
 from samcast.client.joining import fetch_table
 from samcast.errors import ClientError, FoldError, SamcastError
@@ -185,19 +186,22 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     running: dict[int, Folding] = {}
     with connect(address) as client:
+        adopting = Adopting(folder, say)
         while True:
             try:
-                _look(client, folder, running)
+                _look(client, folder, running, adopting)
             except (SamcastError, TimeoutError) as error:
                 say(0, retried=str(error) or repr(error))
             time.sleep(LOOK_S)
 
 
-def _look(client: Client, folder: Path, running: dict[int, Folding]) -> None:
+def _look(client: Client, folder: Path, running: dict[int, Folding], adopting: Adopting) -> None:
     """Begin with groups that are new here."""
     status: dict[str, Any] = client.status()
-    for facts in status.get("groups", []):
-        if not facts["keep"]["fold"]:
+    folded = [facts for facts in status.get("groups", []) if facts["keep"]["fold"]]
+    adopting.look(str(status.get("cluster")), folded)
+    for facts in folded:
+        if facts["keep"]["by_jobs"]:
             continue
         if facts["id"] in running and running[facts["id"]].see(facts):
             continue

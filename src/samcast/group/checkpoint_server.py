@@ -25,6 +25,7 @@ from samcast.machine.ports import (
 from samcast.machine.quorum import newer, servers_with
 from samcast.wire.change import Moved
 from samcast.wire.group import Heartbeat
+from samcast.wire.handing import HandIn, States, StatesRequest
 from samcast.wire.order import (
     EPOCH_NONE,
     ROLE_CHECKPOINT,
@@ -62,6 +63,20 @@ class SendBlock(Effect, frozen=True, gc=False):
     request: BlockRequest
 
 
+class TakePiece(Effect, frozen=True, gc=False):
+    """A job hands a state in: keep this piece of it, and say so."""
+
+    of: NodeId
+    piece: HandIn
+
+
+class TellStates(Effect, frozen=True, gc=False):
+    """Say which states are held."""
+
+    to: NodeId
+    group: int
+
+
 class DropCheckpoint(Effect, frozen=True, gc=False):
     """A state may go; if it is wrong, what the fold holds is wrong as well."""
 
@@ -94,6 +109,8 @@ class CheckpointServer:
             Moved: self._on_moved,
             Checkpoints: self._on_checkpoints,
             BlockRequest: self._on_block_request,
+            HandIn: self._on_hand_in,
+            StatesRequest: self._on_states_request,
         }
 
     def step(self, events: Sequence[Event]) -> list[Effect]:
@@ -193,6 +210,18 @@ class CheckpointServer:
     def _drop(self, group: int, number: int, is_wrong: bool, out: list[Effect]) -> None:
         del self.held[group][number]
         out.append(DropCheckpoint(group, number, is_wrong))
+
+    def _on_hand_in(self, sender: NodeId, piece: HandIn, out: list[Effect]) -> None:
+        out.append(TakePiece(sender, piece))
+
+    def _on_states_request(self, sender: NodeId, request: StatesRequest, out: list[Effect]) -> None:
+        out.append(TellStates(sender, request.group))
+
+    def states(self, group: int, job: int = 0, refused: str = "") -> States:
+        """What we hold of a group."""
+        held = self.held.get(group, {})
+        fold = self._folds.get(group, ("", 0))
+        return States(group, *fold, tuple(held[n] for n in sorted(held)), job, refused)
 
     def _on_block_request(self, sender: NodeId, request: BlockRequest, out: list[Effect]) -> None:
         out.append(SendBlock(sender, request))

@@ -9,10 +9,14 @@ from samcast.group.checkpoint_server import (
     CheckpointServer,
     DropCheckpoint,
     SendBlock,
+    TakePiece,
+    TellStates,
     Written,
 )
 from samcast.machine.ports import Effect, Event
 from samcast.runtime.fold_process import FoldProcess, Said
+from samcast.runtime.handing import Handing
+from samcast.wire.control import Control
 from samcast.wire.order import Checkpoint
 from samcast.wire.retention import BlockReply, BlockRequest, digest_of_list
 
@@ -28,7 +32,7 @@ class Checkpointing:
         folder: Path,
         address: str,
         post: Callable[[Event], None],
-        send: Callable[[int, BlockReply], None],
+        send: Callable[[int, Control], None],
         say: Callable[..., None],
     ) -> None:
         self.role = role
@@ -38,10 +42,12 @@ class Checkpointing:
         self._say = say
         self._process = FoldProcess(address, folder, self._on_said, say)
         self._listed = (Path(), b"")
+        self._handing = Handing(folder)
         self.problems: dict[int, str] = {}  # by group: why it has no checkpoint
 
     async def watch(self, has_folds: bool) -> None:
         """Called now and then."""
+        self._handing.watch()
         if has_folds:
             await self._process.ensure()
 
@@ -56,6 +62,8 @@ class Checkpointing:
             self._post(Written(said.group, found, said.fold, said.fold_version))
             return
         what = said.failed or said.retried or said.dropped
+        if said.job:
+            self._handing.refuse(said.group, said.job, what)
         if self.problems.get(said.group) != what:
             self.problems[said.group] = what
             code = "fold-failed" if said.failed else "fold"
@@ -65,6 +73,11 @@ class Checkpointing:
         """What the role asks for."""
         if type(effect) is SendBlock:
             self._send(effect.to, self._piece(effect.request))
+        elif type(effect) is TakePiece:
+            self._send(effect.of, self._handing.take(effect.piece))
+        elif type(effect) is TellStates:
+            refused = self._handing.refused.get(effect.group, (0, ""))
+            self._send(effect.to, self.role.states(effect.group, *refused))
         elif type(effect) is DropCheckpoint:
             self._listed = (Path(), b"")
             shutil.rmtree(place_of(self._folder, effect.group, effect.number), ignore_errors=True)

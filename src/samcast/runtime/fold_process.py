@@ -33,6 +33,7 @@ class Said(msgspec.Struct, frozen=True):
     failed: str = ""
     retried: str = ""
     dropped: str = ""
+    job: Natural = 0  # whose state it was that was refused
 
     def __post_init__(self) -> None:
         if self.number and not self.hash:

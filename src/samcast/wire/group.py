@@ -10,6 +10,7 @@ import msgspec
 
 from samcast.wire.change import ChangeRequest, Join, Moved
 from samcast.wire.control import Control
+from samcast.wire.handing import HandedIn, HandIn, States, StatesRequest
 from samcast.wire.order import (
     AnyEntry,
     Configuration,
@@ -484,6 +485,10 @@ AnyControl = (
     | RowsRequest
     | Rows
     | Skipped
+    | HandIn
+    | HandedIn
+    | StatesRequest
+    | States
 )
 
 encode_control = msgspec.msgpack.Encoder().encode

@@ -77,6 +77,7 @@ class Keep(Record, frozen=True, gc=False, array_like=True):
     fold: FoldName = ""  # by name, of installed code
     fold_version: Natural = 0
     interval: Natural = 0  # messages between two checkpoints
+    by_jobs: bool = False  # Servers don't fold: jobs do, and hand in what they come to.
 
 
 class Checkpoint(Record, frozen=True, gc=False, array_like=True):

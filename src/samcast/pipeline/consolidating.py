@@ -1,0 +1,130 @@
+"""The job: fold with the engine that suits the size, hand in, and say who has come to the same."""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from samcast.client.blocking import Client, Group
+from samcast.errors import ConfigError
+from samcast.pipeline.bad_messages import BadMessages
+from samcast.pipeline.consolidation import (
+    Folded,
+    Plan,
+    Progress,
+    Wanted,
+    planned,
+    states_by_server,
+)
+from samcast.pipeline.local_fold import fold_here, hand_in_folder
+from samcast.pipeline.reading import connected, open_group
+from samcast.pipeline.running import prepare, session
+
+AUTO, LOCAL, SPARK = "auto", "local", "spark"
+ENGINES = (AUTO, LOCAL, SPARK)
+LOCAL_ROWS_MAX = 20_000_000  # of the checkpoint, and messages
+LOCAL_BYTES_MAX = 2 * 1024**3  # of the checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidated:
+    """What came of it."""
+
+    group: str
+    number: int
+    rows: int
+    size: int
+    hash: str
+    engine: str
+    messages: int  # that were folded in
+    seconds: float
+    bad: int
+    bad_first: int
+    handed_to: list[str]
+    same: list[str]  # servers that hold this very state
+    differ: list[str]  # servers that hold another one at this number
+    advertised: bool
+
+    @property
+    def verdict(self) -> str:
+        """In a sentence."""
+        state = f"{self.group!r} at {self.number}: {self.rows} rows, {self.size} bytes"
+        if self.differ:
+            return f"{state}; {', '.join(self.differ)} came to another state"
+        held = f"held by {', '.join(self.same)}" if self.same else "held by no server"
+        return f"{state}, {held}{', advertised' if self.advertised else ''}"
+
+
+def consolidate(
+    cluster: str,
+    name: str,
+    wanted: Wanted,
+    show: Progress,
+    engine: str = AUTO,
+    master: str = "local[*]",
+    spark: Any = None,
+) -> Consolidated:
+    """Fold a group's messages into a checkpoint; on Spark in a session that is there, if one is
+    given."""
+    if engine not in ENGINES:
+        raise ConfigError(f"there is no engine {engine!r}; there are {', '.join(ENGINES)}")
+    begun = time.monotonic()
+    with connected(cluster) as client:
+        group = open_group(client, name)
+        plan, lease = planned(client, group, wanted)
+        with lease, BadMessages(plan.about[2], wanted.stops_at_bad, wanted.aside) as bad:
+            used = _engine(plan, engine)
+            if used == LOCAL:
+                folded = _here(client, plan, bad, show)
+            else:
+                folded = _on_spark(client, plan, master, spark, bad, show)
+        return _told(client, group, plan, folded, used, time.monotonic() - begun)
+
+
+def _engine(plan: Plan, wanted: str) -> str:
+    if wanted != AUTO:
+        return wanted
+    rows, size = (plan.base.rows, plan.base.size) if plan.base is not None else (0, 0)
+    is_small = rows + plan.number + 1 - plan.first <= LOCAL_ROWS_MAX and size <= LOCAL_BYTES_MAX
+    return LOCAL if is_small else SPARK
+
+
+def _here(client: Client, plan: Plan, bad: BadMessages, show: Progress) -> Folded:
+    with tempfile.TemporaryDirectory(prefix="samcast-fold-") as folder:
+        place = Path(folder) / "state"
+        folded = fold_here(client, plan, place, bad, show)
+        for server in plan.servers:
+            hand_in_folder(client, plan, place, server, show)
+        return folded
+
+
+def _on_spark(
+    client: Client, plan: Plan, master: str, spark: Any, bad: BadMessages, show: Progress
+) -> Folded:
+    from samcast.pipeline.spark_fold import fold_on_spark
+
+    if spark is not None:
+        return fold_on_spark(spark, client, plan, bad, show)
+    prepare(master, plan.cluster)
+    with session("samcast consolidate") as made:
+        return fold_on_spark(made, client, plan, bad, show)
+
+
+def _told(
+    client: Client, group: Group, plan: Plan, folded: Folded, engine: str, seconds: float
+) -> Consolidated:
+    found = folded.listed.checkpoint()
+    names = client.engine.node_names
+    held = {
+        names.get(node, str(node)): [one for one in states.checkpoints if one.number == plan.number]
+        for node, states in states_by_server(client, group).items()
+    }
+    return Consolidated(
+        plan.name, plan.number, found.rows, found.size, folded.listed.hash, engine,
+        plan.number + 1 - plan.first, seconds, folded.refused, folded.refused_first,
+        [names.get(server, str(server)) for server in plan.servers],
+        sorted(name for name, states in held.items() if found in states),
+        sorted(name for name, states in held.items() if states and found not in states),
+        found in group.checkpoints().checkpoints,
+    )  # fmt: skip

@@ -1,0 +1,145 @@
+"""Consolidation: folding a group's messages into the next checkpoint, outside the servers.
+
+What there is to do is planned here: from which checkpoint, up to which number, and who is to get
+the result. It counts as the report of whoever takes it, no more: others must come to the same.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from samcast.checkpoint.blocks import About, BlockList
+from samcast.client.blocking import Client, Group
+from samcast.client.handing import states_of
+from samcast.client.joining import Fetch
+from samcast.client.lease import Lease
+from samcast.errors import CollectedError, ConfigError, WaitTimeoutError
+from samcast.machine.quorum import servers_with
+from samcast.pipeline.reading import all_nodes
+from samcast.wire.handing import States
+from samcast.wire.order import ROLE_CHECKPOINT, Checkpoint
+
+LEASE_S = 24 * 3600.0
+TRIES = 5
+JOB_BITS = 62
+
+Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What somebody asks for."""
+
+    at: int = 0  # the number; 0: where servers are, or the newest
+    is_handed_in: bool = True
+    stops_at_bad: bool = False
+    aside: Path | None = None  # a file for what the fold can't take
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job does; its tasks know it, too."""
+
+    cluster: str  # addresses
+    group: int
+    about: About
+    base: Checkpoint | None
+    listed: bytes  # the list of its blocks
+    number: int
+    servers: tuple[int, ...]  # who gets it
+    job: int
+
+    @property
+    def name(self) -> str:
+        """Of the group."""
+        return self.about[1]
+
+    @property
+    def first(self) -> int:
+        """The first message behind the checkpoint."""
+        return self.base.number + 1 if self.base is not None else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What an engine has come to."""
+
+    listed: BlockList
+    refused: int  # messages that the fold couldn't take
+    refused_first: int
+
+
+def planned(client: Client, group: Group, wanted: Wanted) -> tuple[Plan, Lease]:
+    """What to do, and a lease on the messages for it."""
+    keep = group.checkpoints().keep
+    if not keep.fold:
+        raise ConfigError(
+            f"group {group.name!r} has no fold, so there is nothing to consolidate: give it one"
+            f" with `samcast group fold {group.name} latest`"
+        )
+    states = states_by_server(client, group)
+    number = _number(group, states, wanted.at)
+    lease, base = _held(group, number)
+    listed = b""
+    if base is not None:
+        with Fetch(client.engine, group.id, base) as fetch:
+            fetch.list()
+            listed = fetch.listed
+    about = (str(client.status()["cluster"]), group.name, keep.fold, keep.fold_version)
+    copies = client.engine.configuration.k_checkpoint if keep.by_jobs else 1
+    lacking = [node for node, one in states.items() if _newest(one) < number]
+    servers = tuple(lacking[:copies]) if wanted.is_handed_in else ()
+    job = secrets.randbits(JOB_BITS)
+    plan = Plan(all_nodes(client), group.id, about, base, listed, number, servers, job)
+    return plan, lease
+
+
+def states_by_server(client: Client, group: Group) -> dict[int, States]:
+    """What each checkpoint server holds, of those that answer."""
+    found: dict[int, States] = {}
+    for server in servers_with(client.engine.configuration, ROLE_CHECKPOINT):
+        try:
+            found[server.node] = states_of(client.engine, server.node, group.id)
+        except WaitTimeoutError:
+            continue  # It is down, perhaps; then it is no help either.
+    return found
+
+
+def _newest(states: States) -> int:
+    return states.checkpoints[-1].number if states.checkpoints else 0
+
+
+def _number(group: Group, states: dict[int, States], at: int) -> int:
+    head = group.head()
+    if at > head:
+        raise ConfigError(f"group {group.name!r} ends with {head}; there is no {at} yet")
+    there = group.checkpoints()
+    if at or there.keep.by_jobs:
+        return at or head
+    # Where somebody else is already: a state counts when others have come to the same.
+    found = max([_newest(one) for one in states.values()], default=0)
+    return found or head
+
+
+def _held(group: Group, number: int) -> tuple[Lease, Checkpoint | None]:
+    """The checkpoint to begin with, and a lease on all messages behind it."""
+    if not number:
+        raise ConfigError(f"group {group.name!r} has no messages yet")
+    for left in reversed(range(TRIES)):
+        there = group.checkpoints()
+        before = [found for found in there.checkpoints if found.number < number]
+        base = before[-1] if before else None
+        begun = base.number if base is not None else 0
+        if begun < there.collected:
+            raise CollectedError(
+                f"messages up to {there.collected} of group {group.name!r} are gone, and no"
+                f" checkpoint before {number} is there to begin with; take a later one (--at)"
+            )
+        try:
+            name = f"consolidate-{secrets.token_hex(8)}"
+            return group.lease(name, begun, ttl=LEASE_S), base
+        except CollectedError:  # Some of it went in between.
+            if not left:
+                raise
+    raise AssertionError

@@ -1,0 +1,177 @@
+"""Consolidation: the same state from servers, from one process, and from Spark; handed in, and
+begun with by whoever comes next."""
+
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+import samcast
+from samcast.client.blocking import Client, Group
+from samcast.errors import ConfigError, FoldError
+from samcast.group.table import Table
+from samcast.pipeline.consolidating import LOCAL, SPARK, Consolidated, consolidate
+from samcast.pipeline.consolidation import Wanted
+from samcast.runtime.local_cluster import LocalCluster
+from samcast.wire.order import Checkpoint, Keep
+from samcast.wire.table import Change, Check, Delete, Put, encode_change
+from tests.pipeline.conftest import HAS_SPARK
+from tests.real.striking import pause
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WAIT_S = 60.0
+pytestmark = pytest.mark.skipif(not HAS_SPARK, reason="needs PySpark and Java")
+
+
+def quietly(what: str, done: int, of: int) -> None:
+    """Nobody looks."""
+
+
+def await_held(client: Client, group: Group, number: int) -> Checkpoint:
+    """Until the state at a number is advertised."""
+    limit = time.monotonic() + WAIT_S
+    while time.monotonic() < limit:
+        found = [one for one in group.checkpoints().checkpoints if one.number == number]
+        if found:
+            return found[0]
+        pause(0.1)
+    raise AssertionError(f"no checkpoint {number}: {group.checkpoints()}")
+
+
+def changes(chance: random.Random, count: int) -> list[bytes]:
+    """Changes of a table of all kinds: some with conditions, some that end, some that are none."""
+    shadow = Table()  # so that some conditions hold
+    bodies: list[bytes] = []
+    for number in range(1, count + 1):
+        keys = [b"key-%d" % chance.randrange(40) for _ in range(chance.randrange(1, 4))]
+        writes = tuple(
+            Delete(key) if chance.random() < 0.2 else
+            Put(key, b"value-%d" % number, chance.choice([0, 0, 5, 50]))
+            for key in keys
+        )  # fmt: skip
+        checks: tuple[Check, ...] = ()
+        if chance.random() < 0.3:
+            row = shadow.get(keys[0])
+            seen = row.number if row is not None else 0
+            checks = (Check(keys[0], seen if chance.random() < 0.7 else number // 2),)
+        body = encode_change(Change(writes, checks, chance.randrange(number, number + 20)))
+        bodies.append(b"no change" if chance.random() < 0.05 else body)
+        shadow.apply(number, bodies[-1])
+    return bodies
+
+
+def both(
+    spark: "SparkSession", cluster: LocalCluster, name: str, wanted: Wanted
+) -> tuple[Consolidated, Consolidated]:
+    local = consolidate(cluster.address, name, wanted, quietly, LOCAL)
+    return local, consolidate(cluster.address, name, wanted, quietly, SPARK, spark=spark)
+
+
+@pytest.mark.req("PIP-04")
+def test_servers_one_process_and_spark_come_to_the_same_state_of_a_table(
+    spark: "SparkSession", cluster: LocalCluster
+) -> None:
+    bodies = changes(random.Random(7), 3000)
+    expected = Table()
+    for number, body in enumerate(bodies, 1):
+        expected.apply(number, body)
+    with samcast.connect(cluster.address) as client:
+        group = client.group("table/routes")
+        group.lease("test")  # so that there is something to begin with
+        group.set_keep(Keep(fold="table", fold_version=1, interval=1500))
+        group.send_many(bodies[:1500])
+        group.flush()
+        await_held(client, group, 1500)
+        group.send_many(bodies[1500:])
+        group.flush()
+        theirs = await_held(client, group, 3000)
+        assert theirs.hash == expected.state_hash()
+        runs = [both(spark, cluster, "table/routes", Wanted(at)) for at in (1500, 3000)]
+        for made in (*runs[0], *runs[1]):  # from nothing, and from a checkpoint
+            assert not made.differ
+            assert made.same
+            assert made.handed_to == []  # All of them have it already.
+            assert made.messages == 1500
+            assert 0 < made.bad < 150
+        assert {made.hash for made in runs[1]} == {theirs.hash.hex()}
+        assert {made.rows for made in runs[1]} == {len(expected)}
+
+
+def folded_by_jobs(group: Group) -> None:
+    group.set_keep(Keep(fold="latest", fold_version=1, interval=1000, by_jobs=True))
+
+
+@pytest.mark.req("PIP-04", "GRP-16", "GRP-17")
+def test_what_jobs_hand_in_is_advertised_collected_by_and_begun_with(
+    spark: "SparkSession", cluster: LocalCluster
+) -> None:
+    with samcast.connect(cluster.address) as client:
+        group = client.group("orders")
+        folded_by_jobs(group)
+        chance = random.Random(3)
+        state: dict[bytes, bytes] = {}
+        for at, engine in enumerate((SPARK, LOCAL, SPARK)):
+            for i in range(2000):
+                key = b"key-%d" % chance.randrange(900)
+                state[key] = b"value-%d-%d" % (at, i)
+                group.send(state[key], key)
+            group.flush()
+            made = consolidate(cluster.address, "orders", Wanted(), quietly, engine, spark=spark)
+            head = 2000 * (at + 1)
+            assert (made.number, made.rows, made.messages) == (head, len(state), 2000)
+            assert len(made.handed_to) == 2  # as many as must have it
+            assert made.same == sorted(made.handed_to)
+            await_held(client, group, head)
+            again = consolidate(cluster.address, "orders", Wanted(head, False), quietly, LOCAL)
+            assert again.hash == made.hash
+        limit = time.monotonic() + WAIT_S
+        while group.oldest() <= 2000 and time.monotonic() < limit:
+            pause(0.1)
+        assert group.oldest() > 2000  # What is in two checkpoints needn't stay.
+
+
+@pytest.mark.req("PIP-04")
+def test_what_a_fold_cant_take_is_kept_aside_or_ends_the_job(
+    spark: "SparkSession", cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with samcast.connect(cluster.address) as client:
+        group = client.group("table/routes")
+        group.set_keep(Keep(fold="table", fold_version=1, by_jobs=True))
+        good = encode_change(Change((Put(b"key", b"value"),)))
+        group.send_many([good, b"bad", good, b"worse"])
+        group.flush()
+        for engine in (LOCAL, SPARK):
+            aside = tmp_path / f"{engine}.parquet"
+            wanted = Wanted(4, False, aside=aside)
+            made = consolidate(
+                cluster.address, "table/routes", wanted, quietly, engine, spark=spark
+            )
+            assert (made.rows, made.bad, made.bad_first) == (1, 2, 2)
+            kept = pq.read_table(aside).to_pylist()
+            assert [(row["number"], row["body"]) for row in kept] == [(2, b"bad"), (4, b"worse")]
+            stopped = Wanted(4, False, stops_at_bad=True)
+            with pytest.raises(FoldError, match="message 2 is nothing that fold 'table' can take"):
+                consolidate(cluster.address, "table/routes", stopped, quietly, engine, spark=spark)
+
+
+@pytest.mark.req("PIP-04")
+def test_what_makes_no_sense_is_told(cluster: LocalCluster) -> None:
+    def refused(name: str, wanted: Wanted, engine: str = LOCAL) -> str:
+        with pytest.raises(ConfigError) as caught:
+            consolidate(cluster.address, name, wanted, quietly, engine)
+        return str(caught.value)
+
+    with samcast.connect(cluster.address) as client:
+        group = client.group("orders")
+        group.send(b"one").number(30)
+        assert "has no fold" in refused("orders", Wanted())
+        assert "there is no engine 'flink'" in refused("orders", Wanted(), "flink")
+        folded_by_jobs(group)
+        assert "there is no 7 yet" in refused("orders", Wanted(7))
+        folded_by_jobs(client.group("empty"))
+        assert "has no messages yet" in refused("empty", Wanted())
