@@ -196,6 +196,13 @@ def archive_kills(arguments: Sequence[str]) -> NoReturn:
     become(VENV_PYTHON, "-m", "tests.pipeline.archive_killing", *arguments)
 
 
+def fold_scale(arguments: Sequence[str]) -> NoReturn:
+    ensure_venv()
+    install_spark()
+    os.chdir(ROOT)
+    become(VENV_PYTHON, "-m", "tests.pipeline.fold_scale", *arguments)
+
+
 def dashboard(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     become(VENV_PYTHON, str(ROOT / "tools" / "dashboard.py"), *arguments)
@@ -226,6 +233,9 @@ CHORES = {
     "spark-kills": Chore("kill Spark and nodes under a stream, 20 times; count rows", spark_kills),
     "archive-kills": Chore(
         "kill the archiving job and nodes, 10 times; compare what is read back", archive_kills
+    ),
+    "fold-scale": Chore(
+        "fold 20 million messages on servers, here and on Spark; compare the states", fold_scale
     ),
     "dashboard": Chore("draw the dashboard from a real Prometheus into a file", dashboard),
     "faults": Chore("faults on real processes, 20 s each; arguments go to pytest", faults),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import samcast
-from samcast.cli.pipeline import Bars
+from samcast.cli.progress import Bars
 from samcast.runtime.local_cluster import LocalCluster
 from tests.pipeline.conftest import HAS_SPARK
 

@@ -41,6 +41,36 @@ def show(
         typer.echo(f"{group['name']}\t{group['head']}")
 
 
+@app.command("fold")
+def fold(
+    name: str,
+    by: Annotated[str, typer.Argument(help="table, latest, append, or one that is installed.")],
+    version: Annotated[int, typer.Option(help="Its version.", min=1)] = 1,
+    every: Annotated[
+        int, typer.Option(help="Messages between two checkpoints; 0: as is usual.", min=0)
+    ] = 0,
+    by_jobs: Annotated[
+        bool,
+        typer.Option("--by-jobs/--by-servers", help="`samcast pipeline consolidate` folds it."),
+    ] = False,
+    cluster: CLUSTER = None,
+    folder: DIR = Path(".samcast"),
+) -> None:
+    """Have checkpoints made of a group's messages; what is in two of them needn't stay.
+
+    Servers fold the messages themselves, or, where a state is too large for one machine, jobs do.
+    """
+    from msgspec.structs import replace
+
+    from samcast.client.blocking import connect
+
+    with connect(address_of(cluster, folder)) as client, patience():
+        settings = {"fold": by, "fold_version": version, "interval": every, "by_jobs": by_jobs}
+        client.group(name).change_keep(lambda keep: replace(keep, **settings))
+    who = "jobs" if by_jobs else "servers"
+    typer.echo(f"{who} fold {name} by {by} (version {version})")
+
+
 @app.command("keep")
 def keep(
     name: str,

@@ -1,15 +1,14 @@
 """`samcast pipeline`: runs PySpark files."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from samcast.cli.progress import counted, shown
 from samcast.cli.where import CLUSTER, DIR, address_of
 from samcast.errors import ConfigError
 
@@ -17,7 +16,18 @@ app = typer.Typer(help="Run PySpark files on groups and tables.", no_args_is_hel
 MASTER = Annotated[
     str, typer.Option(help="local[*]: in this process; or spark://host:port and the like.")
 ]
-Show = Callable[[str, dict[str, Any]], None]
+
+CONF = Annotated[
+    list[str] | None,
+    typer.Option(help="A setting of Spark, as spark.KEY=VALUE; may be given again."),
+]
+
+
+class BadChoice(StrEnum):
+    """What a job does about a message that makes no sense to it."""
+
+    SKIP = "skip"
+    STOP = "stop"
 
 
 @app.command("run", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -25,14 +35,15 @@ def run(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A plain PySpark file; what follows is for it.")],
     master: MASTER = "local[*]",
+    conf: CONF = None,
     cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
 ) -> None:
     """Run a file with a Spark session that is ready for it, and show what its streams do."""
     from samcast.pipeline.running import run_file
 
-    with _shown() as show:
-        run_file(file, context.args, master, address_of(cluster, folder), show)
+    with shown() as show:
+        run_file(file, context.args, master, address_of(cluster, folder), show, conf or [])
 
 
 @app.command("archive")
@@ -46,6 +57,7 @@ def archive(
         int, typer.Option(help="How long the job may be away before its messages may go.", min=1)
     ] = 7,
     master: MASTER = "local[*]",
+    conf: CONF = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
     cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
@@ -57,14 +69,62 @@ def archive(
     from samcast.pipeline.archiving import Job, archive_group
 
     job = Job(address_of(cluster, folder), group, to, once, every, rows, lease_days)
-    with _shown() as show:
-        made = archive_group(job, master, show)
+    with shown() as show:
+        made = archive_group(job, master, show, conf or [])
     last = made.end - 1
     if as_json:
         typer.echo(json.dumps({"group": group, "first": made.first, "last": last,
                                "parts": len(made.parts)}))  # fmt: skip
     else:
         typer.echo(f"{to}: messages {made.first} to {last} of {group!r}, {len(made.parts)} parts")
+
+
+@app.command("consolidate")
+def consolidate(
+    group: Annotated[str, typer.Argument(help="Whose messages are folded; it must have a fold.")],
+    at: Annotated[
+        int, typer.Option(help="The number to fold up to; 0: where servers are.", min=0)
+    ] = 0,
+    engine: Annotated[
+        str, typer.Option(help="local: in this process; spark; auto: by size.")
+    ] = "auto",
+    hand_in: Annotated[
+        bool, typer.Option("--hand-in/--compare", help="Give it to servers that lack it, or not.")
+    ] = True,
+    bad: Annotated[
+        BadChoice, typer.Option(help="What to do about messages that the fold can't take.")
+    ] = BadChoice.SKIP,
+    aside: Annotated[
+        Path | None, typer.Option(help="A Parquet file for such messages, with their numbers.")
+    ] = None,
+    master: MASTER = "local[*]",
+    conf: CONF = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    cluster: CLUSTER = None,
+    folder: DIR = Path(".samcast"),
+) -> None:
+    """Fold a group's messages into a checkpoint, on Spark where one machine would not do.
+
+    It begins with the newest checkpoint that is there, and counts as the report of the server that
+    takes it. The exit code is 1 if a server has come to another state at this number.
+    """
+    from samcast.pipeline.consolidating import consolidate as run_job
+    from samcast.pipeline.consolidation import Wanted
+
+    wanted = Wanted(at, hand_in, bad is BadChoice.STOP, aside)
+    with counted() as show:
+        made = run_job(address_of(cluster, folder), group, wanted, show, engine, master, conf or [])
+    if as_json:
+        typer.echo(json.dumps(asdict(made)))
+    else:
+        typer.echo(f"{made.verdict} ({made.messages} messages, {made.engine},"
+                   f" {made.seconds:.1f} s)\nhash {made.hash}")  # fmt: skip
+        if made.bad:
+            where = f"; they are in {aside}" if aside is not None else ""
+            typer.echo(f"{made.bad} messages are nothing that the fold can take, the first is"
+                       f" {made.bad_first}{where}", err=True)  # fmt: skip
+    if made.differ:
+        raise typer.Exit(1)
 
 
 @app.command("audit")
@@ -78,6 +138,7 @@ def audit(
     first: Annotated[int, typer.Option("--from", help="The first number.", min=0)] = 0,
     last: Annotated[int, typer.Option("--to-number", help="The last number.", min=0)] = 0,
     master: MASTER = "local[*]",
+    conf: CONF = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON, too.")] = False,
     cluster: CLUSTER = None,
     folder: DIR = Path(".samcast"),
@@ -93,7 +154,10 @@ def audit(
 
     records = [found for path in record or [] for found in _records(path)]
     end = last + 1 if last else 0
-    made = audit_group(address_of(cluster, folder), group, records, master, first, end)
+    with counted() as show:
+        made = audit_group(
+            address_of(cluster, folder), group, records, master, show, first, end, conf or []
+        )
     to.write_text(page(made))
     if as_json:
         typer.echo(msgspec.json.encode({"verdict": made.verdict, **asdict(made)}).decode())
@@ -107,86 +171,3 @@ def _records(path: Path) -> list[Path]:
     if not path.exists():
         raise ConfigError(f"{path}: no such record")
     return sorted(path.iterdir()) if path.is_dir() else [path]
-
-
-@contextmanager
-def _shown() -> Iterator[Show]:
-    """Bars for people, lines for logs."""
-    if sys.stderr.isatty():
-        with Bars() as bars:
-            yield bars.show
-    else:
-        yield Lines().show
-
-
-class Lines:
-    """A line for each batch, for logs."""
-
-    def __init__(self) -> None:
-        self._shown: dict[str, int] = {}
-
-    def show(self, name: str, progress: dict[str, Any]) -> None:
-        """Say what is new."""
-        batch = int(progress.get("batchId", 0))
-        if self._shown.get(name) == batch:
-            return
-        self._shown[name] = batch
-        rows, rate = progress.get("numInputRows", 0), progress.get("processedRowsPerSecond") or 0
-        ends = [source.get("endOffset") for source in progress.get("sources", [])]
-        typer.echo(
-            f"{name}: batch {batch}, {rows} rows, {float(rate):,.0f} rows/s, up to"
-            f" {', '.join(map(_offset, ends)) or '-'}",
-            err=True,
-        )
-
-
-class Bars:
-    """A bar for each query, for people: how far it is of what there is."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        self._bars = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"), console=Console(stderr=True),
-        )  # fmt: skip
-        self._tasks: dict[str, tuple[Any, int]] = {}  # and where it began
-
-    def __enter__(self) -> "Bars":
-        self._bars.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bars.stop()
-
-    def show(self, name: str, progress: dict[str, Any]) -> None:
-        """Draw what is known by now."""
-        sources = progress.get("sources", [])
-        ends = [_number(source.get("endOffset")) for source in sources]
-        starts = [_number(source.get("startOffset")) for source in sources]
-        latest = [_number(source.get("latestOffset")) for source in sources]
-        if name not in self._tasks:
-            task = self._bars.add_task(name, total=None, rate="")
-            self._tasks[name] = (task, sum(starts))
-        task, first = self._tasks[name]
-        rate = float(progress.get("processedRowsPerSecond") or 0)
-        total = max(sum(ends), sum(latest)) - first
-        self._bars.update(
-            task, completed=sum(ends) - first, total=total, rate=f"{rate:,.0f} rows/s"
-        )
-
-
-def _number(offset: Any) -> int:
-    text = _offset(offset)
-    return int(text) if text.isdecimal() else 0
-
-
-def _offset(end: Any) -> str:
-    """As people write it."""
-    if isinstance(end, str):
-        try:
-            end = json.loads(end)
-        except ValueError:
-            return str(end)
-    return str(end["number"] - 1) if isinstance(end, dict) and "number" in end else str(end)

@@ -6,6 +6,7 @@ again. A batch that Spark repeats within one life has the same numbers, and is p
 """
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,9 @@ class Job:
     lease_days: int  # how long the job may be away before its messages may go
 
 
-def archive_group(job: Job, master: str, show: Show) -> Archive:
+def archive_group(job: Job, master: str, show: Show, settings: Sequence[str] = ()) -> Archive:
     """Run until there is no more, or for ever."""
-    prepare(master, job.cluster)
+    prepare(master, job.cluster, settings)
     with watched(show), session("samcast archive") as spark:
         return archive_in(spark, job)
 

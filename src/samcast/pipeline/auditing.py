@@ -6,7 +6,7 @@ its sender, its place among the sender's messages and its content.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from samcast.errors import CollectedError, ConfigError
 from samcast.group.surveying import Kind, Surveyed
 from samcast.machine.quorum import servers_with
 from samcast.pipeline.reading import all_nodes, connected, open_group, ranges
-from samcast.pipeline.running import prepare, session
+from samcast.pipeline.running import Count, counted_tasks, prepare, session
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA
 
 if TYPE_CHECKING:
@@ -88,11 +88,18 @@ class Audit:
 
 
 def audit_group(
-    cluster: str, name: str, records: list[Path], master: str, first: int = 0, end: int = 0
+    cluster: str,
+    name: str,
+    records: list[Path],
+    master: str,
+    show: Count,
+    first: int = 0,
+    end: int = 0,
+    settings: Sequence[str] = (),
 ) -> Audit:
     """Compare everybody, from the oldest message that is there to the newest, or a part of it."""
-    prepare(master, cluster)
-    with session("samcast audit") as spark:
+    prepare(master, cluster, settings)
+    with session("samcast audit") as spark, counted_tasks(spark, show):
         return audit_with(spark, cluster, name, records, first, end)
 
 

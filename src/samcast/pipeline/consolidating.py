@@ -2,6 +2,8 @@
 
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from samcast.pipeline.consolidation import (
 )
 from samcast.pipeline.local_fold import fold_here, hand_in_folder
 from samcast.pipeline.reading import connected, open_group
-from samcast.pipeline.running import prepare, session
+from samcast.pipeline.running import counted_tasks, prepare, session
 
 AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)
@@ -63,6 +65,7 @@ def consolidate(
     show: Progress,
     engine: str = AUTO,
     master: str = "local[*]",
+    settings: Sequence[str] = (),
     spark: Any = None,
 ) -> Consolidated:
     """Fold a group's messages into a checkpoint; on Spark in a session that is there, if one is
@@ -78,7 +81,10 @@ def consolidate(
             if used == LOCAL:
                 folded = _here(client, plan, bad, show)
             else:
-                folded = _on_spark(client, plan, master, spark, bad, show)
+                from samcast.pipeline.spark_fold import fold_on_spark
+
+                with _session(plan, master, settings, spark, show) as found:
+                    folded = fold_on_spark(found, client, plan, bad, show)
         return _told(client, group, plan, folded, used, time.monotonic() - begun)
 
 
@@ -99,16 +105,16 @@ def _here(client: Client, plan: Plan, bad: BadMessages, show: Progress) -> Folde
         return folded
 
 
-def _on_spark(
-    client: Client, plan: Plan, master: str, spark: Any, bad: BadMessages, show: Progress
-) -> Folded:
-    from samcast.pipeline.spark_fold import fold_on_spark
-
+@contextmanager
+def _session(
+    plan: Plan, master: str, settings: Sequence[str], spark: Any, show: Progress
+) -> Iterator[Any]:
     if spark is not None:
-        return fold_on_spark(spark, client, plan, bad, show)
-    prepare(master, plan.cluster)
-    with session("samcast consolidate") as made:
-        return fold_on_spark(made, client, plan, bad, show)
+        yield spark
+        return
+    prepare(master, plan.cluster, settings)
+    with session("samcast consolidate") as made, counted_tasks(made, show):
+        yield made
 
 
 def _told(

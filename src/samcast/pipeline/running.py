@@ -4,10 +4,12 @@ What its streaming queries do is shown while it runs, from Spark's own progress.
 """
 
 import os
+import re
 import runpy
+import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,10 @@ SPARK_LEAST = (4, 2)
 CONFIG = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
 
 Show = Callable[[str, dict[str, Any]], None]  # name of a query, and its progress
+Count = Callable[[str, int, int], None]  # what is counted, how many, and of how many
 
 
 def check_spark() -> str:
@@ -38,27 +40,40 @@ def check_spark() -> str:
     return version
 
 
-def prepare(master: str, cluster: str) -> None:
-    """Have `SparkSession.builder.getOrCreate()` do the right thing."""
+def prepare(master: str, cluster: str, settings: Sequence[str] = ()) -> None:
+    """Have `SparkSession.builder.getOrCreate()` do the right thing; Spark's own settings, as
+    `key=value`, come last."""
     check_spark()
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if cluster:
         os.environ["SAMCAST_CLUSTER"] = cluster
-    settings = [f"--master {master}"]
-    settings += [f"--conf {key}={value}" for key, value in CONFIG.items()]
+    said = [f"--master {master}"]
+    said += [f"--conf {key}={value}" for key, value in CONFIG.items()]
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        said.append("--conf spark.driver.bindAddress=127.0.0.1")  # Nobody else is to reach it.
         # Spark's default is for clusters: 200 tasks for a handful of rows.
-        settings.append(f"--conf spark.sql.shuffle.partitions={2 * (os.cpu_count() or 1)}")
-    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*settings, "pyspark-shell"])
+        said.append(f"--conf spark.sql.shuffle.partitions={2 * (os.cpu_count() or 1)}")
+    for one in settings:
+        if not re.fullmatch(r"spark\.[\w.]+=.*", one):
+            raise ConfigError(f"{one!r} is no setting of Spark; say spark.KEY=VALUE")
+        said.append(f"--conf {shlex.quote(one)}")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*said, "pyspark-shell"])
 
 
-def run_file(path: Path, arguments: list[str], master: str, cluster: str, show: Show) -> None:
+def run_file(
+    path: Path,
+    arguments: list[str],
+    master: str,
+    cluster: str,
+    show: Show,
+    settings: Sequence[str] = (),
+) -> None:
     """Run a file as `python FILE ARGUMENTS` would; its streaming queries are waited for."""
     if not path.exists():
         raise ConfigError(f"{path}: no such file")
-    prepare(master, cluster)
+    prepare(master, cluster, settings)
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent.resolve()))
     with watched(show):
@@ -77,6 +92,28 @@ def watched(show: Show) -> Iterator[None]:
     finally:
         over.set()
         watcher.join(2 * LOOK_S)
+
+
+@contextmanager
+def counted_tasks(spark: Any, show: Count) -> Iterator[None]:
+    """Have shown how many tasks of each stage are done meanwhile."""
+    over = threading.Event()
+    watcher = threading.Thread(target=_count, args=(spark, over, show), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join(2 * LOOK_S)
+
+
+def _count(spark: Any, over: threading.Event, show: Count) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    while not over.wait(LOOK_S):
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                show(f"tasks of stage {stage}", info.numCompletedTasks, info.numTasks)
 
 
 @contextmanager
