@@ -14,6 +14,7 @@ from samcast.checkpoint.folds import AppendFold, Fold, LatestFold, TableFold
 from samcast.checkpoint.rows import MESSAGES
 from samcast.errors import FoldError
 from samcast.group.table import INTERVAL, Table, next_due
+from samcast.testing.folds import check_fold
 from samcast.wire.batch import Batch, Message, columns_from_messages, make_batch
 from samcast.wire.table import Change, Put, encode_change
 
@@ -204,6 +205,27 @@ def test_a_fold_that_gives_nonsense_is_named(
     messages = as_table([Message(b"v", b"a"), Message(b"v", b"b"), Message(b"w", b"a")])
     with pytest.raises(FoldError, match=said):
         fold_in(Wrong(rows, merge), Table(), messages)
+
+
+class ResettingFold(SumFold):
+    """Sums since the last zero: what came before it is forgotten, but only if it is seen."""
+
+    name = "resetting"
+
+    def merge(self, rows: pa.Table) -> pa.Table:
+        sums: dict[bytes, int] = {}
+        for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+            sums[key] = sums.get(key, 0) + int(value) if int(value) else 0
+        values = [b"%d" % total for total in sums.values()]
+        return pa.table({"key": pa.array(sums, pa.binary()), "value": pa.array(values)})
+
+
+@pytest.mark.req("GRP-15", "PIP-04")
+def test_a_fold_can_be_tried_before_a_cluster_relies_on_it() -> None:
+    messages = [(b"a", b"3"), (b"b", b"4"), (b"a", b"0"), (b"a", b"5"), (b"a", b"-5"), (b"a", b"2")]
+    assert check_fold(SumFold(), messages) == {b"a": b"5", b"b": b"4"}
+    with pytest.raises(FoldError, match="'resetting' is not associative: key b'a' is"):
+        check_fold(ResettingFold(), messages)
 
 
 @pytest.mark.req("GRP-15")
