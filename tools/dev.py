@@ -182,25 +182,16 @@ def multicast(arguments: Sequence[str]) -> NoReturn:
            *module, *(arguments or ["rates"]))  # fmt: skip
 
 
-def spark_kills(arguments: Sequence[str]) -> NoReturn:
-    ensure_venv()
-    install_spark()
-    os.chdir(ROOT)
-    become(VENV_PYTHON, "-m", "tests.pipeline.killing", *arguments)
+def spark_run(module: str) -> Callable[[Sequence[str]], NoReturn]:
+    """A long run of the tests that needs Spark."""
 
+    def work(arguments: Sequence[str]) -> NoReturn:
+        ensure_venv()
+        install_spark()
+        os.chdir(ROOT)
+        become(VENV_PYTHON, "-m", f"tests.pipeline.{module}", *arguments)
 
-def archive_kills(arguments: Sequence[str]) -> NoReturn:
-    ensure_venv()
-    install_spark()
-    os.chdir(ROOT)
-    become(VENV_PYTHON, "-m", "tests.pipeline.archive_killing", *arguments)
-
-
-def fold_scale(arguments: Sequence[str]) -> NoReturn:
-    ensure_venv()
-    install_spark()
-    os.chdir(ROOT)
-    become(VENV_PYTHON, "-m", "tests.pipeline.fold_scale", *arguments)
+    return work
 
 
 def dashboard(arguments: Sequence[str]) -> NoReturn:
@@ -230,12 +221,20 @@ CHORES = {
         "in a namespace: rates, sizes, members, stopped, parity; tests, faults; `bench ...`",
         multicast,
     ),
-    "spark-kills": Chore("kill Spark and nodes under a stream, 20 times; count rows", spark_kills),
+    "spark-kills": Chore(
+        "kill Spark and nodes under a stream, 20 times; count rows", spark_run("killing")
+    ),
     "archive-kills": Chore(
-        "kill the archiving job and nodes, 10 times; compare what is read back", archive_kills
+        "kill the archiving job and nodes, 10 times; compare what is read back",
+        spark_run("archive_killing"),
     ),
     "fold-scale": Chore(
-        "fold 20 million messages on servers, here and on Spark; compare the states", fold_scale
+        "fold 20 million messages on servers, here and on Spark; compare the states",
+        spark_run("fold_scale"),
+    ),
+    "audit-failovers": Chore(
+        "send 10 million messages across 5 fail-overs, and audit them",
+        spark_run("audit_failovers"),
     ),
     "dashboard": Chore("draw the dashboard from a real Prometheus into a file", dashboard),
     "faults": Chore("faults on real processes, 20 s each; arguments go to pytest", faults),

@@ -49,6 +49,7 @@ def new_session() -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "4")  # as jobs have it here
     session = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -8,8 +8,9 @@ its sender, its place among the sender's messages and its content.
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from samcast.client.blocking import Client, Group
 from samcast.client.lease import Lease
@@ -25,7 +26,6 @@ from samcast.wire.order import ROLE_COMMIT, ROLE_DATA
 if TYPE_CHECKING:
     import pyarrow
 
-TASKS = "who string, kind string, cluster string, place string, first long, end long, at long"
 RUNS = "who string, kind string, at long, number long, count long, digest binary, note string"
 MEMBER, ORDER, CONTENT = "member", Kind.ORDER.value, Kind.CONTENT.value
 GONE, LACKING, SILENT, BROKEN = "gone", "lacking", "silent", "broken"
@@ -38,7 +38,18 @@ TRIES = 5
 LEASE_S = 24 * 3600.0
 
 Row = tuple[str, str, int, int, int, bytes, str]
-Task = tuple[str, str, str, str, int, int, int]
+
+
+class Task(NamedTuple):
+    """Whom to ask for what."""
+
+    who: str
+    kind: str
+    cluster: str  # of a server: the group, and addresses
+    place: str  # a record, or a server's id
+    first: int
+    end: int
+    at: int  # where its runs stand among others of the same participant
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +125,17 @@ def audit_with(
             span = (max(first, lease.number + 1), min(end or head + 1, head + 1))
             if span[0] >= span[1]:
                 raise ConfigError(f"group {name!r} has no messages {first} to {end or head}")
-            tasks = _tasks(client, group, records, span)
-            frame = spark.createDataFrame(tasks, TASKS).repartition(len(tasks))
-            runs = frame.mapInArrow(_look, RUNS).persist()
+            tasks = tasks_of(client, group, records, span)
+            runs = runs_of(spark, tasks).persist()
             try:
-                return _compared(spark, runs, name, span, tasks)
+                return compared(spark, runs, name, span, tasks)
             finally:
                 runs.unpersist()
+
+
+def runs_of(spark: Any, tasks: list[Task]) -> Any:
+    """What everybody says, each task for itself."""
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_look, tasks), RUNS)
 
 
 def _held(group: Group, first: int) -> Lease:
@@ -134,7 +149,9 @@ def _held(group: Group, first: int) -> Lease:
     raise AssertionError
 
 
-def _tasks(client: Client, group: Group, records: list[Path], span: tuple[int, int]) -> list[Task]:
+def tasks_of(
+    client: Client, group: Group, records: list[Path], span: tuple[int, int]
+) -> list[Task]:
     """One for each record, and for each server and range."""
     cluster = all_nodes(client)
     tasks: list[Task] = []
@@ -142,7 +159,7 @@ def _tasks(client: Client, group: Group, records: list[Path], span: tuple[int, i
         about = about_record(path)
         if (about.group, about.cluster) != (group.name, client.engine.identity):
             raise ConfigError(f"{path} is the record of group {about.group!r} of {about.cluster}")
-        tasks.append((path.name, MEMBER, "", str(path.resolve()), *span, 0))
+        tasks.append(Task(path.name, MEMBER, "", str(path.resolve()), *span, 0))
     if len({task[0] for task in tasks}) != len(tasks):
         raise ConfigError("two records have one name; name them after their members")
     names = client.engine.node_names
@@ -151,7 +168,7 @@ def _tasks(client: Client, group: Group, records: list[Path], span: tuple[int, i
         for server in servers_with(client.engine.configuration, role):
             who = f"{names.get(server.node, server.node)} ({kind})"
             tasks += [
-                (who, kind, f"{group.name}\n{cluster}", str(server.node), a, b, turn * TURN)
+                Task(who, kind, f"{group.name}\n{cluster}", str(server.node), a, b, turn * TURN)
                 for turn, (a, b) in enumerate(parts)
             ]
     return tasks
@@ -160,12 +177,15 @@ def _tasks(client: Client, group: Group, records: list[Path], span: tuple[int, i
 # in Spark's workers
 
 
-def _look(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
+def _look(
+    tasks: list[Task], batches: "Iterator[pyarrow.RecordBatch]"
+) -> "Iterator[pyarrow.RecordBatch]":
     import pyarrow as arrow
 
     for batch in batches:
-        for task in batch.to_pylist():
-            found = _of_member(task) if task["kind"] == MEMBER else _of_server(task)
+        for at in batch.column(0).to_pylist():
+            task = tasks[at]
+            found = _of_member(task) if task.kind == MEMBER else _of_server(task)
             for rows in _in_pieces(found):
                 names = [name.split()[0] for name in RUNS.split(", ")]
                 columns = [arrow.array(column) for column in zip(*rows, strict=True)]
@@ -184,24 +204,22 @@ def _in_pieces(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield piece
 
 
-def _of_member(task: dict[str, Any]) -> Iterator[Row]:
-    who = (task["who"], MEMBER)
-    for at, run in enumerate(read_record(Path(task["place"]))):
+def _of_member(task: Task) -> Iterator[Row]:
+    who = (task.who, MEMBER)
+    for at, run in enumerate(read_record(Path(task.place))):
         if not run.is_sound:
             yield (*who, at, run.number, run.count, b"", BROKEN)
-        if run.number < task["end"] and run.number + run.count > task["first"]:
+        if run.number < task.end and run.number + run.count > task.first:
             yield (*who, at, run.number, run.count, run.digest, "")
 
 
-def _of_server(task: dict[str, Any]) -> Iterator[Row]:
-    name, cluster = task["cluster"].split("\n")
-    kind = Kind(task["kind"])
+def _of_server(task: Task) -> Iterator[Row]:
+    name, cluster = task.cluster.split("\n")
+    kind = Kind(task.kind)
     with connected(cluster) as client:
         group = open_group(client, name)
-        found = survey(
-            client.engine, int(task["place"]), kind, group.id, task["first"], task["end"]
-        )
-        yield from _rows_of(found, (task["who"], task["kind"]), task["at"])
+        found = survey(client.engine, int(task.place), kind, group.id, task.first, task.end)
+        yield from _rows_of(found, (task.who, task.kind), task.at)
 
 
 def _rows_of(found: Iterator[Surveyed], who: tuple[str, str], at: int) -> Iterator[Row]:
@@ -285,14 +303,17 @@ from runs group by who, kind order by kind, who
 """
 
 
-def _compared(spark: Any, runs: Any, name: str, span: tuple[int, int], tasks: list[Task]) -> Audit:
+def compared(spark: Any, runs: Any, name: str, span: tuple[int, int], tasks: list[Task]) -> Audit:
     runs.createOrReplaceTempView("runs")
-    spark.sql(IN_PLACE).createOrReplaceTempView("placed")
+    placed = spark.sql(IN_PLACE).persist()  # Nearly every question is about it.
+    placed.createOrReplaceTempView("placed")
     spark.sql(VOTES).createOrReplaceTempView("votes")
     found = spark.sql(FINDINGS).persist()
     first = found.orderBy("number", "who", "what").limit(FINDINGS_MAX).collect()
     findings = [Finding(r.what, r.who, r.number, r.last, r.detail) for r in first]
     count = found.count()
+    found.unpersist()
+    placed.unpersist()
     there = {
         r.who: Participant(r.who, r.kind, r.first or 0, r.last or 0, r.runs, r.messages, r.gone)
         for r in spark.sql(PARTICIPANTS).collect()
