@@ -28,7 +28,7 @@ class SumFold:
     version = 1
 
     def rows(self, messages: pa.Table) -> pa.Table:
-        is_number = pc.match_substring_regex(messages["body"], "^-?[0-9]+$")
+        is_number = pc.match_substring_regex(messages["body"], "^-?[0-9]{1,18}$")
         key = pc.if_else(is_number, messages["key"], pa.scalar(None, pa.large_binary()))
         return pa.table({"key": key, "value": messages["body"], "number": messages["number"]})
 

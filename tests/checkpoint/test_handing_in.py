@@ -1,5 +1,6 @@
 """States that jobs hand in: the files of a node, and whether they are what they say."""
 
+import json
 import shutil
 import threading
 from pathlib import Path
@@ -29,17 +30,21 @@ def piece(
     return HandIn(GROUP, NUMBER, job, part, at, offset, total or len(data), data)
 
 
+def made(folder: Path) -> Handing:
+    return Handing(folder, lambda group: group == GROUP)
+
+
 def state(value: bytes = b"value") -> Table:
     made = Table()
     made.merge(NUMBER, 7, [b"a", b"b"], [value, b"other"], [3, 7])
     return made
 
 
-def hand_in(node: Handing, folder: Path, change: str = "", made: Table | None = None) -> None:
+def hand_in(node: Handing, folder: Path, change: str = "", given: Table | None = None) -> None:
     """All of it, as a job does; with a change, not quite what it should be."""
     about = ("other", *ABOUT[1:]) if change == "cluster" else ABOUT
     source = folder / "source"
-    write_checkpoint(source, made or state(), about)
+    write_checkpoint(source, given or state(), about)
     block = (source / block_name(1)).read_bytes()
     if change == "altered":
         write_checkpoint(folder / "else", state(b"VALUE"), ABOUT)
@@ -53,9 +58,10 @@ def hand_in(node: Handing, folder: Path, change: str = "", made: Table | None = 
 def adopted(folder: Path, facts: list[dict[str, Any]]) -> dict[str, Any]:
     """What is said about it."""
     said: list[dict[str, Any]] = []
-    Adopting(folder, lambda group, **told: said.append(told)).look("cluster", facts)
+    adopting = Adopting(folder, threading.Lock(), lambda group, **told: said.append(told))
+    adopting.look("cluster", facts)
     for thread in threading.enumerate():
-        if thread is not threading.current_thread() and "_adopt" in thread.name:
+        if thread.name == "adopt":
             thread.join(30)
     (found,) = said
     return found
@@ -63,7 +69,7 @@ def adopted(folder: Path, facts: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.req("PIP-04")
 def test_what_is_whole_and_right_takes_its_place(tmp_path: Path) -> None:
-    node = Handing(tmp_path / "node")
+    node = made(tmp_path / "node")
     hand_in(node, tmp_path)
     said = adopted(tmp_path / "node", [FACTS])
     assert (said["number"], said["rows"], said["fold"]) == (NUMBER, 2, "latest")
@@ -72,6 +78,7 @@ def test_what_is_whole_and_right_takes_its_place(tmp_path: Path) -> None:
     assert check_checkpoint(place).rows == 2
     assert not handed_folder(tmp_path / "node", GROUP, NUMBER, JOB).exists()
     # Its last piece, said once more, has no effect.
+    node.settle(GROUP, JOB, "")
     assert not node.take(piece(LIST_PART, 0, b"list")).refused
     assert not handed_folder(tmp_path / "node", GROUP, NUMBER, JOB).exists()
 
@@ -80,18 +87,17 @@ def test_what_is_whole_and_right_takes_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "facts", "said"),
     [
-        ("cluster", [FACTS], "it is of other/orders/latest/1, not cluster/orders/latest/1"),
+        ("cluster", [FACTS], "it is of other/orders/latest/1 at 7, not cluster/orders/latest/1"),
         ("missing", [FACTS], "0 blocks came, of 1"),
         ("altered", [FACTS], "a block whose rows aren't what its list says"),
         ("", [], "there is no such group"),
-        ("", [{**FACTS, "head": 5}], "it is at 7, and the group at 5"),
         ("", [{**FACTS, "keep": {"fold": "latest", "fold_version": 2}}], "not cluster/orders/lat"),
     ],
 )
 def test_what_is_not_what_it_says_is_refused(
     tmp_path: Path, change: str, facts: list[dict[str, Any]], said: str
 ) -> None:
-    node = Handing(tmp_path / "node")
+    node = made(tmp_path / "node")
     hand_in(node, tmp_path, change)
     found = adopted(tmp_path / "node", facts)
     assert said in found["dropped"]
@@ -102,7 +108,7 @@ def test_what_is_not_what_it_says_is_refused(
 
 @pytest.mark.req("PIP-04")
 def test_a_server_that_came_to_another_state_keeps_its_own(tmp_path: Path) -> None:
-    node = Handing(tmp_path / "node")
+    node = made(tmp_path / "node")
     place = place_of(tmp_path / "node", GROUP, NUMBER)
     own = write_checkpoint(place, state(b"mine"), ABOUT)
     hand_in(node, tmp_path)
@@ -112,13 +118,17 @@ def test_a_server_that_came_to_another_state_keeps_its_own(tmp_path: Path) -> No
 
 @pytest.mark.req("PIP-04")
 def test_pieces_may_come_twice_or_too_early(tmp_path: Path) -> None:
-    node = Handing(tmp_path)
+    node = made(tmp_path)
     assert node.take(piece(1, 1, b"later", 10, 20)).offset == 0
     assert node.take(piece(1, 1, b"begun", 0, 10)).offset == 5
     assert node.take(piece(1, 1, b"ended", 5, 10)).offset == 10
-    assert node.take(piece(1, 1, b"begun", 0, 10)).offset == 5  # and goes on from there
+    assert node.take(piece(1, 1, b"begun", 0, 10)).offset == 10  # Nothing is cut that is whole.
     place = handed_folder(tmp_path, GROUP, NUMBER, JOB)
-    assert [path.read_bytes() for path in place.iterdir()] == [b"begun"]
+    assert [path.read_bytes() for path in place.iterdir()] == [b"begunended"]
+    assert node.take(piece(1, 2, b"begun", 0, 10)).offset == 5
+    assert node.take(piece(1, 2, b"begun", 0, 10)).offset == 5  # and goes on from there
+    assert "no part of its file" in node.take(piece(1, 2, b"much more", 5, 10)).refused
+    assert "no part of its file" in node.take(HandIn(GROUP, 7, JOB, 1, 3, 0, 0, b"")).refused
 
 
 @pytest.mark.req("PIP-04")
@@ -127,25 +137,28 @@ def test_one_job_at_a_time_and_what_it_left_goes(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("samcast.runtime.handing.time.monotonic", lambda: now)
-    node = Handing(tmp_path)
+    node = made(tmp_path)
     assert not node.take(piece(1, 1, b"one")).refused
     assert "another job" in node.take(piece(1, 1, b"two", job=100)).refused
     now = handing.IDLE_S + 1
     assert not node.take(piece(1, 1, b"two", job=100)).refused
     assert not handed_folder(tmp_path, GROUP, NUMBER, JOB).exists()
-    now *= 3
+    now += handing.STALE_S
     node.watch()
     assert not handed_folder(tmp_path, GROUP, NUMBER, 100).exists()
     assert not node.take(piece(1, 1, b"one")).refused
-    Handing(tmp_path)  # A node that starts anew knows of no job.
+    made(tmp_path)  # A node that starts anew knows of no job.
     assert list(tmp_path.glob("*/.*")) == []
 
 
 @pytest.mark.req("PIP-04")
 def test_what_would_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Handing(tmp_path)
+    node = made(tmp_path)
     assert "256 MiB" in node.take(piece(1, 1, b"x", 0, FILE_BYTES_MAX + 1)).refused
     assert "parts" in node.take(piece(10**9, 1, b"x")).refused
+    stranger = HandIn(2, NUMBER, JOB, 1, 1, 0, 1, b"x")
+    assert "group 2 has no fold" in node.take(stranger).refused
+    assert not list(tmp_path.iterdir())
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=ROOM_BYTES))
     assert "are free here" in node.take(piece(1, 1, b"x")).refused
 
@@ -161,3 +174,39 @@ def test_a_list_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> Non
     listed = write_checkpoint(tmp_path / "1", state(), ABOUT)
     assert read_list(encode_list(listed)) == listed
     assert encode_list(listed) == (tmp_path / "1" / LIST).read_bytes()
+
+
+@pytest.mark.req("PIP-04")
+def test_a_server_that_lags_looks_at_it_when_it_has_come_so_far(tmp_path: Path) -> None:
+    node = made(tmp_path / "node")
+    hand_in(node, tmp_path)
+    said: list[dict[str, Any]] = []
+    adopting = Adopting(
+        tmp_path / "node", threading.Lock(), lambda group, **told: said.append(told)
+    )
+    adopting.look("cluster", [{**FACTS, "head": NUMBER - 1}])
+    assert said == []
+    assert adopted(tmp_path / "node", [FACTS])["number"] == NUMBER
+
+
+@pytest.mark.req("PIP-04")
+@pytest.mark.parametrize("lie", [{"size": -1}, {"size": 2**70}, {"size": 4}, {"number": -5}])
+def test_a_list_of_nonsense_does_no_harm(tmp_path: Path, lie: dict[str, int]) -> None:
+    node = made(tmp_path / "node")
+    write_checkpoint(tmp_path / "source", state(), ABOUT)
+    block = (tmp_path / "source" / block_name(1)).read_bytes()
+    node.take(piece(1, 1, block))
+    listed = json.loads((tmp_path / "source" / LIST).read_bytes())
+    node.take(piece(LIST_PART, 0, json.dumps({**listed, **lie}).encode()))
+    assert adopted(tmp_path / "node", [FACTS])["dropped"]
+    assert not place_of(tmp_path / "node", GROUP, NUMBER).exists()
+
+
+@pytest.mark.req("PIP-04")
+def test_it_is_taken_also_if_a_process_died_over_it(tmp_path: Path) -> None:
+    node = made(tmp_path / "node")
+    hand_in(node, tmp_path)
+    place = handed_folder(tmp_path / "node", GROUP, NUMBER, JOB)
+    (part,) = place.glob("part-*")
+    part.rename(place / block_name(1))
+    assert adopted(tmp_path / "node", [FACTS])["number"] == NUMBER

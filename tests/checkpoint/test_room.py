@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,8 +22,10 @@ def test_without_room_none_is_written(
     said: list[dict[str, Any]] = []
     monkeypatch.setattr(fold_worker, "say", lambda group, **facts: said.append(facts))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
-    keep = {"fold": "latest", "fold_version": 1, "interval": 10}
-    folding = Folding(cast(Any, None), tmp_path, "c", {"id": 1, "name": "orders", "keep": keep})
+    keep = {"fold": "latest", "fold_version": 1, "interval": 10, "by_jobs": False}
+    folding = Folding(
+        cast(Any, None), tmp_path, Lock(), "c", {"id": 1, "name": "orders", "keep": keep}
+    )
     folding._table.merge(7, 1, [b"key"], [b"value"], [7])
     folding._write()
     place = place_of(tmp_path, 1, 7)

@@ -133,6 +133,15 @@ def test_what_jobs_hand_in_is_advertised_collected_by_and_begun_with(
         while group.oldest() <= 2000 and time.monotonic() < limit:
             pause(0.1)
         assert group.oldest() > 2000  # What is in two checkpoints needn't stay.
+    for name in ("n1", "n2", "n3"):
+        cluster.kill(name)
+    for name in ("n1", "n2", "n3"):
+        cluster.start(name)
+    cluster.await_ready()
+    with samcast.connect(cluster.address) as client:  # It is there for the next one to begin with.
+        client.group("orders").send(b"one more", b"key-0").number(30)
+        made = consolidate(cluster.address, "orders", Wanted(), quietly, LOCAL)
+        assert (made.number, made.rows, made.messages) == (6001, len(state), 1)
 
 
 @pytest.mark.req("PIP-04")

@@ -190,7 +190,7 @@ def test_a_checkpoint_of_another_cluster_is_refused(cluster: LocalCluster, tmp_p
         limit = time.monotonic() + WAIT_S
         while "elsewhere" not in log.read_text() and time.monotonic() < limit:
             pause(0.1)
-        assert "checkpoint 150 is of elsewhere/table/routes" in log.read_text()
+        assert "checkpoint 150: it is of elsewhere/table/routes" in log.read_text()
         filled(client, 100, 100)
         await_checkpoint(client, 200)
         assert not place.exists()

@@ -7,12 +7,13 @@ merged as columns, together with the rows that they meet.
 from itertools import islice
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from samcast.checkpoint.folds import AnyFold, Fold, TableFold
 from samcast.checkpoint.merging import merged, rows_of
 from samcast.checkpoint.rows import MESSAGES, ROWS
 from samcast.group.table import Row, Table
-from samcast.wire.arrow import arrow_of
+from samcast.wire.arrow import SENT_MS_MAX, arrow_of
 from samcast.wire.batch import Batch, cells_of
 
 GATHERED_MAX = 32_768  # messages
@@ -67,7 +68,10 @@ class Applying:
 
 def messages_of(batch: pa.RecordBatch) -> pa.Table:
     """What a fold is told of messages."""
-    return pa.Table.from_batches([batch]).select(MESSAGES.names).cast(MESSAGES)
+    table = pa.Table.from_batches([batch]).select(MESSAGES.names)
+    sent_ms = pc.min_element_wise(table["sent_ms"], pa.scalar(SENT_MS_MAX, pa.int64()))
+    at = MESSAGES.get_field_index("sent_ms")
+    return table.set_column(at, "sent_ms", sent_ms).cast(MESSAGES)
 
 
 def fold_in(fold: Fold, table: Table, messages: pa.Table) -> list[int]:

@@ -21,7 +21,7 @@ from msgspec import structs
 from samcast.checkpoint.places import LIST, block_name
 from samcast.errors import DiskError
 from samcast.group.table import HASH_BYTES, HASH_SPACE, Row, Table, row_hash, state_hash
-from samcast.wire.order import Checkpoint
+from samcast.wire.order import Checkpoint, Natural, Positive
 
 BLOCK_ROWS = 32_768
 BLOCK_BYTES = 8 * 1024 * 1024  # of keys and values
@@ -41,7 +41,7 @@ About = tuple[str, str, str, int]  # cluster, group, fold and its version
 class Block(msgspec.Struct, frozen=True):
     """What a block must hold."""
 
-    rows: int
+    rows: Natural
     hash: str
 
 
@@ -51,12 +51,12 @@ class BlockList(msgspec.Struct, frozen=True):
     cluster: str
     group: str
     fold: str
-    fold_version: int
-    number: int
-    rows: int
-    size: int
-    clock_ms: int
-    writes: int
+    fold_version: Natural
+    number: Positive
+    rows: Natural
+    size: Natural
+    clock_ms: Natural
+    writes: Natural
     hash: str
     blocks: list[Block]
 
@@ -99,6 +99,8 @@ def read_columns(data: bytes, expected: Block) -> tuple[pa.Table, int]:
         columns = pq.read_table(pa.BufferReader(data), schema=SCHEMA, memory_map=False)
     except (pa.ArrowException, OSError) as error:
         raise DiskError(f"a block that can't be read: {error}") from None
+    if any(columns.column(name).null_count for name in SCHEMA.names):
+        raise DiskError("a block with cells that hold nothing")
     total = _hash_of(columns)
     if len(columns) != expected.rows or _written(total) != expected.hash:
         raise DiskError("a block whose rows aren't what its list says")
@@ -144,12 +146,17 @@ def write_blocks(
 
 def finish(beside: Path, place: Path) -> BlockList:
     """What is written whole is read again, and only then takes its place."""
-    _sync(beside)
     listed = check_checkpoint(beside)
+    take_place(beside, place)
+    return listed
+
+
+def take_place(beside: Path, place: Path) -> None:
+    """What was read again and is sound gets its name; what is there goes."""
+    _sync(beside)
     shutil.rmtree(place, ignore_errors=True)
     beside.rename(place)
     _sync(place.parent)
-    return listed
 
 
 class EncodedBlock(msgspec.Struct, frozen=True):
@@ -166,8 +173,13 @@ def encode_block(rows: pa.Table) -> EncodedBlock:
     columns = rows.cast(SCHEMA)
     out = io.BytesIO()
     pq.write_table(columns, out, compression="zstd")
-    size = sum(pc.sum(pc.binary_length(columns[name])).as_py() or 0 for name in ("key", "value"))
-    return EncodedBlock(out.getvalue(), len(columns), size, _written(_hash_of(columns)))
+    rows, size = len(columns), _size_of(columns)
+    return EncodedBlock(out.getvalue(), rows, size, _written(_hash_of(columns)))
+
+
+def _size_of(columns: pa.Table) -> int:
+    lengths = (pc.sum(pc.binary_length(columns[name])).as_py() for name in ("key", "value"))
+    return sum(length or 0 for length in lengths)
 
 
 def list_of(
@@ -189,8 +201,11 @@ def encode_list(listed: BlockList) -> bytes:
 def check_checkpoint(place: Path) -> BlockList:
     """Read a checkpoint; a `DiskError` says what is wrong with it."""
     listed = read_list(_read(place / LIST))
+    size = 0
     for number, block in enumerate(listed.blocks, 1):
-        read_columns(_read(place / block_name(number)), block)
+        size += _size_of(read_columns(_read(place / block_name(number)), block)[0])
+    if size != listed.size:
+        raise DiskError(f"its blocks have {size} bytes, and its list says {listed.size}")
     return listed
 
 

@@ -18,10 +18,13 @@ def rows_of(fold: Fold, messages: pa.Table) -> tuple[pa.Table, list[int]]:
     numbers = messages["number"]
     try:
         made = _taken(fold.rows(messages), NAMES)
+    except MemoryError:
+        raise  # That says nothing about the fold.
     except Exception as error:
         raise FoldError(f"{_where(fold, numbers)}: {error!r}") from error
     if len(made) and not _covers(numbers, made["number"]):
         raise FoldError(f"{_where(fold, numbers)}: rows with numbers of other messages")
+    made = _by_number(made)
     is_taken = pc.is_valid(made["key"])
     refused = made.filter(pc.invert(is_taken))["number"].to_pylist()
     rows = made.filter(is_taken) if refused else made
@@ -38,6 +41,8 @@ def merged(fold: Fold, rows: pa.Table) -> pa.Table:
     last = rows.select(["key", "number", "expires_ms"]).filter(ends)
     try:
         found = _taken(fold.merge(rows.select(NAMES)), NAMES[:2])
+    except MemoryError:
+        raise
     except Exception as error:
         raise FoldError(f"{_where(fold, rows['number'])}: {error!r}") from error
     if not found["key"].equals(last["key"]):
@@ -64,6 +69,14 @@ def _taken(made: object, names: list[str]) -> pa.Table:
         raise ValueError(f"its table has no column {', '.join(lacking)}")
     kinds = pa.schema([ROWS.field(name) for name in names])
     return made.select(names).cast(kinds)
+
+
+def _by_number(made: pa.Table) -> pa.Table:
+    """In the order of numbers, and for one number as the fold gave them."""
+    numbers = made["number"].to_numpy()
+    if len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all()):
+        return made
+    return made.take(pc.sort_indices(made, [("number", "ascending")]))
 
 
 def _covers(numbers: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:

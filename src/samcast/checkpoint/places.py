@@ -3,6 +3,7 @@
 from pathlib import Path
 
 LIST = "checkpoint.json"
+ADOPTED = "handed-in"  # beside it: another has folded this state
 RESTORED = "a backup"  # in the place of a cluster's name
 
 

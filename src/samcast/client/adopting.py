@@ -8,20 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from samcast.checkpoint.blocks import BlockList, check_checkpoint, finish, read_list
-from samcast.checkpoint.places import LIST, block_name, place_of
-from samcast.errors import DiskError, SamcastError
+from samcast.checkpoint.blocks import BlockList, check_checkpoint, read_list, take_place
+from samcast.checkpoint.places import ADOPTED, LIST, block_name, place_of
+from samcast.errors import DiskError
 
 Say = Callable[..., None]
 
 
 class Adopting:
-    """Of one node."""
+    """Of one node. Whoever gives a state its place holds `places`, so that nobody replaces what
+    another has just written."""
 
-    def __init__(self, folder: Path, say: Say) -> None:
+    def __init__(self, folder: Path, places: threading.Lock, say: Say) -> None:
         self._folder = folder
-        self._cluster = ""
+        self._places = places
         self._say = say
+        self._cluster = ""
         self._begun: set[Path] = set()
 
     def look(self, cluster: str, groups: list[dict[str, Any]]) -> None:
@@ -30,25 +32,29 @@ class Adopting:
         by_id = {int(facts["id"]): facts for facts in groups}
         for listed in self._folder.glob(f"*/.handed-*/{LIST}"):
             handed = listed.parent
-            if handed not in self._begun:
+            facts = by_id.get(int(handed.parent.name))
+            is_early = facts is not None and _number(handed) > int(facts["head"])
+            if handed not in self._begun and not is_early:  # We may not have come so far yet.
                 self._begun.add(handed)
-                facts = by_id.get(int(handed.parent.name))
-                threading.Thread(target=self._adopt, args=(handed, facts), daemon=True).start()
+                threading.Thread(
+                    target=self._adopt, args=(handed, facts), name="adopt", daemon=True
+                ).start()
 
     def _adopt(self, handed: Path, facts: dict[str, Any] | None) -> None:
         group, job = int(handed.parent.name), int(handed.name.split("-")[2], 16)
         try:
-            listed = self._checked(handed, facts)
+            listed = self._adopted(handed, facts)
             self._say(group, number=listed.number, rows=listed.rows, size=listed.size,
-                      hash=listed.hash, fold=listed.fold,
-                      fold_version=listed.fold_version)  # fmt: skip
-        except (SamcastError, OSError, ValueError) as error:
-            self._say(group, dropped=f"a state that was handed in: {error}", job=job)
+                      hash=listed.hash, fold=listed.fold, fold_version=listed.fold_version,
+                      job=job)  # fmt: skip
+        except Exception as error:  # noqa: BLE001 - anybody's files; told to the node, and the job
+            why = str(error) or repr(error)
+            self._say(group, dropped=f"a state that was handed in: {why}", job=job)
         finally:
             shutil.rmtree(handed, ignore_errors=True)
             self._begun.discard(handed)
 
-    def _checked(self, handed: Path, facts: dict[str, Any] | None) -> BlockList:
+    def _adopted(self, handed: Path, facts: dict[str, Any] | None) -> BlockList:
         """Its files in their places, if they are what their list says, and of our group."""
         listed = read_list((handed / LIST).read_bytes())
         if facts is None:
@@ -56,23 +62,35 @@ class Adopting:
         keep = facts["keep"]
         wanted = (self._cluster, facts["name"], keep["fold"], keep["fold_version"])
         found = (listed.cluster, listed.group, listed.fold, listed.fold_version)
-        if found != wanted:
-            raise DiskError(
-                f"it is of {'/'.join(map(str, found))}, not {'/'.join(map(str, wanted))}"
-            )
-        if listed.number > int(facts["head"]):
-            raise DiskError(f"it is at {listed.number}, and the group at {facts['head']}")
-        parts = sorted(handed.glob("part-*"))
-        if len(parts) != len(listed.blocks):
-            raise DiskError(f"{len(parts)} blocks came, of {len(listed.blocks)}")
-        for at, part in enumerate(parts, 1):
-            with part.open("rb") as file:
-                os.fsync(file.fileno())
-            part.rename(handed / block_name(at))
+        if found != wanted or listed.number != _number(handed):
+            theirs, ours = ("/".join(map(str, one)) for one in (found, wanted))
+            raise DiskError(f"it is of {theirs} at {listed.number}, not {ours}")
+        _name_blocks(handed, len(listed.blocks))
+        (handed / ADOPTED).touch()
+        check_checkpoint(handed)
         place = place_of(self._folder, int(handed.parent.name), listed.number)
-        if place.exists():
-            own = check_checkpoint(place)
-            if own.checkpoint() != listed.checkpoint():
-                raise DiskError(f"this server has come to another state at {listed.number}")
-            return own
-        return finish(handed, place)
+        with self._places:
+            if not place.exists():
+                take_place(handed, place)
+                return listed
+        own = check_checkpoint(place)
+        if own.checkpoint() != listed.checkpoint():
+            raise DiskError(f"this server has come to another state at {listed.number}")
+        return own
+
+
+def _number(handed: Path) -> int:
+    return int(handed.name.split("-")[1])
+
+
+def _name_blocks(handed: Path, count: int) -> None:
+    """Parts become blocks, in the order of their names; some may be so already, if a process died
+    over it."""
+    named = len(list(handed.glob("block-*")))
+    parts = sorted(handed.glob("part-*"))
+    if named + len(parts) != count:
+        raise DiskError(f"{named + len(parts)} blocks came, of {count}")
+    for at, part in enumerate(parts, named + 1):
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.rename(handed / block_name(at))

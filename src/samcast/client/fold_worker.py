@@ -19,16 +19,18 @@ from typing import Any, TextIO
 from samcast.checkpoint.applying import Applying
 from samcast.checkpoint.blocks import (
     BlockList,
+    check_checkpoint,
     load_checkpoint,
     write_checkpoint,
 )
 from samcast.checkpoint.folds import AnyFold, fold_of
-from samcast.checkpoint.places import RESTORED, place_of
+from samcast.checkpoint.places import ADOPTED, RESTORED, place_of
 from samcast.client.adopting import Adopting
 from samcast.client.blocking import Client, connect
 from samcast.client.joining import fetch_table
-from samcast.errors import ClientError, FoldError, SamcastError
+from samcast.errors import ClientError, DiskError, FoldError, SamcastError
 from samcast.group.table import Schedule, Table, next_due
+from samcast.wire.order import Checkpoint
 
 LOOK_S = 0.5
 AGAIN_S = 2.0
@@ -53,9 +55,17 @@ def say(group: int, **facts: Any) -> None:
 class Folding:
     """One group."""
 
-    def __init__(self, client: Client, folder: Path, cluster: str, facts: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        folder: Path,
+        places: threading.Lock,
+        cluster: str,
+        facts: dict[str, Any],
+    ) -> None:
         self._client = client
         self._folder = folder
+        self._places = places
         self._cluster = cluster
         self._id = int(facts["id"])
         self._name = str(facts["name"])
@@ -63,21 +73,25 @@ class Folding:
         self._intervals: tuple[tuple[int, int], ...] = ()
         self._fold: AnyFold = fold_of(facts["keep"]["fold"], int(facts["keep"]["fold_version"]))
         self._table = Table()
+        self._is_by_jobs = bool(facts["keep"]["by_jobs"])
         self._is_over = False
 
     def see(self, facts: dict[str, Any]) -> bool:
-        """The settings may have changed; False if another fold is wanted now."""
+        """The settings may have changed; False if another fold is wanted now, or others fold."""
         keep = facts["keep"]
         is_same = (self._fold.name, self._fold.version) == (keep["fold"], keep["fold_version"])
+        is_same = is_same and bool(keep["by_jobs"]) == self._is_by_jobs
         self._is_over = not is_same
         return is_same
 
     def run(self) -> None:
         """For ever; what goes wrong is said, and tried again from what is on the disk, unless it
-        is the fold itself."""
+        is the fold itself. Where jobs fold, there is no more to do than to say what is here."""
         while not self._is_over:
             try:
                 self._begin()
+                if self._is_by_jobs:
+                    return
                 self._follow()
             except FoldError as error:
                 say(self._id, failed=f"group {self._name!r}: {error}")
@@ -93,28 +107,38 @@ class Folding:
         for number in self._own():
             place = place_of(self._folder, self._id, number)
             try:
-                listed, table = load_checkpoint(place)
+                listed, table = self._sound(place, there.checkpoints)
             except SamcastError as error:
                 say(self._id, dropped=f"checkpoint {number}: {error}")
                 shutil.rmtree(place, ignore_errors=True)
                 continue
-            if not self._is_ours(listed):
-                say(self._id, dropped=f"checkpoint {number} is of {listed.cluster}/{listed.group}")
-                shutil.rmtree(place, ignore_errors=True)
-                continue
-            rivals = [c for c in there.checkpoints if c.number == number]
-            if rivals and rivals[0] != listed.checkpoint():
-                say(self._id, dropped=f"checkpoint {number} is not the advertised one")
-                shutil.rmtree(place, ignore_errors=True)
-                continue
             self._report(listed)
-            if table.number > self._table.number:
+            # What somebody else has folded is no ground to stand on before others say the same.
+            is_ground = listed.checkpoint() in there.checkpoints or not (place / ADOPTED).exists()
+            if table is not None and is_ground and table.number > self._table.number:
                 self._table = table
-        if self._table.number < there.collected:
+        if self._table.number < there.collected and not self._is_by_jobs:
             if not there.checkpoints:
                 raise ClientError(f"{self._name!r}: messages are gone, and no checkpoint is there")
             self._table = fetch_table(self._client.engine, self._id, there.checkpoints[-1])
             self._write()
+
+    def _sound(
+        self, place: Path, advertised: tuple[Checkpoint, ...]
+    ) -> tuple[BlockList, Table | None]:
+        """A state that is here, without its rows where jobs fold; a `DiskError` if it is not what
+        it should be."""
+        listed, table = None, None
+        if self._is_by_jobs:
+            listed = check_checkpoint(place)
+        else:
+            listed, table = load_checkpoint(place)
+        if not self._is_ours(listed):
+            raise DiskError(f"it is of {listed.cluster}/{listed.group}")
+        rivals = [found for found in advertised if found.number == listed.number]
+        if rivals and rivals[0] != listed.checkpoint():
+            raise DiskError("it is not the advertised one")
+        return listed, table
 
     def _is_ours(self, listed: BlockList) -> bool:
         """Of this very group and fold, or restored."""
@@ -168,7 +192,19 @@ class Folding:
             return  # Votes come first; a later one is as good.
         about = (self._cluster, self._name, self._fold.name, self._fold.version)
         place = place_of(self._folder, self._id, self._table.number)
-        self._report(write_checkpoint(place, self._table, about))
+        with self._places:
+            listed = self._there(place)
+            if listed is None or listed.hash != self._table.state_hash().hex():
+                listed = write_checkpoint(place, self._table, about)
+            (place / ADOPTED).unlink(missing_ok=True)  # We have come to it, too.
+        self._report(listed)
+
+    def _there(self, place: Path) -> BlockList | None:
+        """What is in a place already, if it is sound."""
+        try:
+            return check_checkpoint(place)
+        except DiskError:
+            return None
 
     def _report(self, listed: BlockList) -> None:
         say(self._id, number=listed.number, rows=listed.rows, size=listed.size, hash=listed.hash,
@@ -186,27 +222,32 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     running: dict[int, Folding] = {}
     with connect(address) as client:
-        adopting = Adopting(folder, say)
+        places = threading.Lock()
+        adopting = Adopting(folder, places, say)
         while True:
             try:
-                _look(client, folder, running, adopting)
+                _look(client, folder, places, running, adopting)
             except (SamcastError, TimeoutError) as error:
                 say(0, retried=str(error) or repr(error))
             time.sleep(LOOK_S)
 
 
-def _look(client: Client, folder: Path, running: dict[int, Folding], adopting: Adopting) -> None:
+def _look(
+    client: Client,
+    folder: Path,
+    places: threading.Lock,
+    running: dict[int, Folding],
+    adopting: Adopting,
+) -> None:
     """Begin with groups that are new here."""
     status: dict[str, Any] = client.status()
     folded = [facts for facts in status.get("groups", []) if facts["keep"]["fold"]]
     adopting.look(str(status.get("cluster")), folded)
     for facts in folded:
-        if facts["keep"]["by_jobs"]:
-            continue
         if facts["id"] in running and running[facts["id"]].see(facts):
             continue
         try:
-            folding = Folding(client, folder, str(status["cluster"]), facts)
+            folding = Folding(client, folder, places, str(status["cluster"]), facts)
         except Exception as error:  # noqa: BLE001 - a fold is anybody's code
             say(facts["id"], failed=str(error) or repr(error))
             continue

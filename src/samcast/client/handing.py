@@ -9,10 +9,9 @@ from samcast.errors import RefusedError, WaitTimeoutError
 from samcast.group.handing import Ask, Give, Given, Handing, Told
 from samcast.machine.ports import Effect, NodeId
 from samcast.wire.handing import LIST_PART, States
-from samcast.wire.order import Checkpoint
 
 SILENCE_S = 30.0
-CHECKED_S = 600.0  # until a server has read again what it was given
+CHECKED_S = 3600.0  # until a server has read again what it was given
 LOOK_S = 0.3
 
 
@@ -44,16 +43,19 @@ class HandingIn:
         if given.refused:
             raise RefusedError(f"node {self._server} takes no state: {given.refused}")
 
-    def finish(self, listed: bytes, checkpoint: Checkpoint) -> None:
-        """The list of all blocks: wait until the server has looked at them, and holds the state."""
+    def give_list(self, listed: bytes) -> None:
+        """The list of all blocks: now the server looks at them."""
         self.give(LIST_PART, 0, listed)
+
+    def await_taken(self) -> None:
+        """Until the server has read all of it again, and has taken it; an error says why not."""
         limit = time.monotonic() + CHECKED_S
         while time.monotonic() < limit:
             states = self.states()
-            if checkpoint in states.checkpoints:
+            if states.job == self._job:
+                if states.refused:
+                    raise RefusedError(f"node {self._server}: {states.refused}")
                 return
-            if states.job == self._job and states.refused:
-                raise RefusedError(f"node {self._server}: {states.refused}")
             time.sleep(LOOK_S)
         raise WaitTimeoutError(
             f"node {self._server} hasn't looked at the state it was given for {CHECKED_S:.0f} s"

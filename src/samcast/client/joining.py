@@ -33,6 +33,14 @@ def fetch_table(
     engine: "Engine", group: int, checkpoint: Checkpoint, progress: Progress = nobody_looks
 ) -> Table:
     """The state of a checkpoint."""
+    try:
+        return _fetched(engine, group, checkpoint, progress)
+    except NotConnectedError:
+        # Who had this list of blocks may have another one by now: once more, with a fresh one.
+        return _fetched(engine, group, checkpoint, progress)
+
+
+def _fetched(engine: "Engine", group: int, checkpoint: Checkpoint, progress: Progress) -> Table:
     from samcast.checkpoint.blocks import read_block
 
     with Fetch(engine, group, checkpoint) as fetch:

@@ -1,16 +1,20 @@
 """A lease: messages that somebody still needs stay, however the group is bounded."""
 
 import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from samcast.client.engine import Engine
-from samcast.errors import CollectedError, ConfigError
+from samcast.errors import ClientError, CollectedError, ConfigError
 from samcast.wire.group import OutcomeKind
 from samcast.wire.retention import LeaseRequest
 
 LEASE_S = 86_400.0
 WAIT_S = 30.0
 BOUND_MAX = 2**62
+RENEWALS = 6  # before a lease that is kept would lapse
 
 
 def bound(value: float | None, what: str, times: int = 1) -> int:
@@ -57,6 +61,25 @@ class Lease:
     def release(self) -> None:
         """No longer needed."""
         self._order(self.number, 0)
+
+    @contextmanager
+    def kept(self) -> Iterator["Lease"]:
+        """Renewed for as long as the block lasts, and given back at its end, however it ends."""
+        over = threading.Event()
+        renewing = threading.Thread(target=self._keep, args=(over,), daemon=True)
+        renewing.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            renewing.join()
+            with suppress(ClientError, TimeoutError):  # It lapses by itself, too.
+                self.release()
+
+    def _keep(self, over: threading.Event) -> None:
+        while not over.wait(self._ttl_ms / 1000 / RENEWALS):
+            with suppress(ClientError, TimeoutError):  # The next time, perhaps.
+                self.renew()
 
     def __enter__(self) -> "Lease":
         return self

@@ -19,6 +19,7 @@ from samcast.wire.table import Change, Put, decode_change
 
 HASH_SPACE = 2**256
 HASH_BYTES = 32
+END_MAX = 2**63 - 1  # so that any engine can count with it
 _LENGTH = Struct("<I")
 _STAMPS = Struct("<QQ")
 CHANGED_MAX = 10_000  # rows, and a quarter of all, before their sum is forgotten
@@ -81,8 +82,7 @@ class Table:
             return expired or None
         for write in change.writes:
             if isinstance(write, Put):
-                expires_ms = self.clock_ms + write.ttl_ms if write.ttl_ms else 0
-                self._put(write.key, Row(write.value, number, expires_ms))
+                self._put(write.key, Row(write.value, number, end_of(self.clock_ms, write)))
                 expired.append(Changed(number, write.key, write.value))
             elif self._remove(write.key):
                 expired.append(Changed(number, write.key, None))
@@ -182,6 +182,11 @@ class Table:
     def content_hash(self) -> str:
         """Equal for equal content, whatever way led to it."""
         return f"{len(self._rows)}-{self._hashing.total():064x}"
+
+
+def end_of(clock_ms: int, put: Put) -> int:
+    """When a value ends that is put now; 0: never."""
+    return min(clock_ms + put.ttl_ms, END_MAX) if put.ttl_ms else 0
 
 
 class Hashing:

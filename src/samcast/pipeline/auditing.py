@@ -35,7 +35,7 @@ RANGE_MIN = 2_000_000  # messages that are worth a task of their own
 FINDINGS_MAX = 1000
 
 TRIES = 5
-LEASE_S = 24 * 3600.0
+LEASE_S = 3600.0
 
 Row = tuple[str, str, int, int, int, bytes, str]
 
@@ -120,7 +120,7 @@ def audit_with(
     """The same in a session that is there."""
     with connected(cluster) as client:
         group = open_group(client, name)
-        with _held(group, first) as lease:  # so that nothing goes while we look at it
+        with _held(group, first).kept() as lease:  # so that nothing goes while we look at it
             head = group.head()
             span = (max(first, lease.number + 1), min(end or head + 1, head + 1))
             if span[0] >= span[1]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from samcast.errors import FoldError
+from samcast.errors import DiskError, FoldError
 
 ASIDE = pa.schema([("number", pa.int64()), ("key", pa.large_binary()), ("body", pa.large_binary())])
 
@@ -45,6 +45,9 @@ class BadMessages:
             )
         if self._aside is not None:
             rows = messages.filter(pc.is_in(messages["number"], pa.array(numbers, pa.int64())))
-            if self._writer is None:
-                self._writer = pq.ParquetWriter(self._aside, ASIDE)
-            self._writer.write_table(rows.select(ASIDE.names).cast(ASIDE))
+            try:
+                if self._writer is None:
+                    self._writer = pq.ParquetWriter(self._aside, ASIDE)
+                self._writer.write_table(rows.select(ASIDE.names).cast(ASIDE))
+            except OSError as error:
+                raise DiskError(f"{self._aside} can't be written: {error}") from None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from samcast.group.table import end_of
 from samcast.pipeline.fold_log import Kind
 from samcast.wire.table import Change, Put, decode_change
 
@@ -50,8 +51,7 @@ def _takes_effect(state: dict[bytes, tuple[int, int]], step: dict[str, Any]) -> 
         return False
     for write in change.writes:
         if isinstance(write, Put):
-            ends_ms = clock_ms + write.ttl_ms if write.ttl_ms else 0
-            state[write.key] = (step["number"], ends_ms)
+            state[write.key] = (step["number"], end_of(clock_ms, write))
         else:
             state.pop(write.key, None)
     return True

@@ -20,13 +20,14 @@ from samcast.pipeline.consolidation import (
     states_by_server,
 )
 from samcast.pipeline.local_fold import fold_here, hand_in_folder
-from samcast.pipeline.reading import connected, open_group
+from samcast.pipeline.reading import connected, open_group, record_batches
 from samcast.pipeline.running import counted_tasks, prepare, session
 
 AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)
 LOCAL_ROWS_MAX = 20_000_000  # of the checkpoint, and messages
-LOCAL_BYTES_MAX = 2 * 1024**3  # of the checkpoint
+LOCAL_BYTES_MAX = 4 * 1024**3  # of the same
+LOOKED_AT = 500  # messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,10 @@ def consolidate(
     begun = time.monotonic()
     with connected(cluster) as client:
         group = open_group(client, name)
-        plan, lease = planned(client, group, wanted)
-        with lease, BadMessages(plan.about[2], wanted.stops_at_bad, wanted.aside) as bad:
+        with (
+            planned(client, group, wanted) as plan,
+            BadMessages(plan.about[2], wanted.stops_at_bad, wanted.aside) as bad,
+        ):
             used = _engine(plan, engine)
             if used == LOCAL:
                 folded = _here(client, plan, bad, show)
@@ -89,10 +92,16 @@ def consolidate(
 
 
 def _engine(plan: Plan, wanted: str) -> str:
+    """By what one process would have to hold, at most; of messages the newest tell their size."""
     if wanted != AUTO:
         return wanted
     rows, size = (plan.base.rows, plan.base.size) if plan.base is not None else (0, 0)
-    is_small = rows + plan.number + 1 - plan.first <= LOCAL_ROWS_MAX and size <= LOCAL_BYTES_MAX
+    end = plan.number + 1
+    looked_at = max(plan.first, end - LOOKED_AT)
+    read = record_batches(plan.cluster, plan.name, looked_at, end, LOOKED_AT)
+    looked_bytes = sum(batch.nbytes for batch in read)
+    size += looked_bytes * (end - plan.first) // (end - looked_at)
+    is_small = rows + end - plan.first <= LOCAL_ROWS_MAX and size <= LOCAL_BYTES_MAX
     return LOCAL if is_small else SPARK
 
 

@@ -5,11 +5,13 @@ the result. It counts as the report of whoever takes it, no more: others must co
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from samcast.checkpoint.blocks import About, BlockList
+from samcast.checkpoint.folds import fold_of
 from samcast.client.blocking import Client, Group
 from samcast.client.handing import states_of
 from samcast.client.joining import Fetch
@@ -20,9 +22,9 @@ from samcast.pipeline.reading import all_nodes
 from samcast.wire.handing import States
 from samcast.wire.order import ROLE_CHECKPOINT, Checkpoint
 
-LEASE_S = 24 * 3600.0
+LEASE_S = 3600.0
 TRIES = 5
-JOB_BITS = 62
+JOB_MAX = 2**62
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
@@ -70,8 +72,9 @@ class Folded:
     refused_first: int
 
 
-def planned(client: Client, group: Group, wanted: Wanted) -> tuple[Plan, Lease]:
-    """What to do, and a lease on the messages for it."""
+@contextmanager
+def planned(client: Client, group: Group, wanted: Wanted) -> Iterator[Plan]:
+    """What to do; the messages that it needs stay meanwhile."""
     keep = group.checkpoints().keep
     if not keep.fold:
         raise ConfigError(
@@ -80,19 +83,25 @@ def planned(client: Client, group: Group, wanted: Wanted) -> tuple[Plan, Lease]:
         )
     states = states_by_server(client, group)
     number = _number(group, states, wanted.at)
-    lease, base = _held(group, number)
-    listed = b""
-    if base is not None:
-        with Fetch(client.engine, group.id, base) as fetch:
-            fetch.list()
-            listed = fetch.listed
+    fold_of(keep.fold, keep.fold_version)  # It must be installed here, too.
     about = (str(client.status()["cluster"]), group.name, keep.fold, keep.fold_version)
     copies = client.engine.configuration.k_checkpoint if keep.by_jobs else 1
     lacking = [node for node, one in states.items() if _newest(one) < number]
-    servers = tuple(lacking[:copies]) if wanted.is_handed_in else ()
-    job = secrets.randbits(JOB_BITS)
-    plan = Plan(all_nodes(client), group.id, about, base, listed, number, servers, job)
-    return plan, lease
+    # Where servers fold, a job only joins those who have come to this number by themselves.
+    held = {one.number for found in states.values() for one in found.checkpoints}
+    is_wanted = keep.by_jobs or number in held
+    servers = tuple(lacking[:copies]) if wanted.is_handed_in and is_wanted else ()
+    job = 1 + secrets.randbelow(JOB_MAX)
+    lease, base = _held(group, number)
+    with lease.kept():
+        listed = _list_of(client, group, base) if base is not None else b""
+        yield Plan(all_nodes(client), group.id, about, base, listed, number, servers, job)
+
+
+def _list_of(client: Client, group: Group, base: Checkpoint) -> bytes:
+    with Fetch(client.engine, group.id, base) as fetch:
+        fetch.list()
+        return fetch.listed
 
 
 def states_by_server(client: Client, group: Group) -> dict[int, States]:

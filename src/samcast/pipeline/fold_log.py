@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from samcast.checkpoint.folds import Fold, TableFold, fold_of
 from samcast.checkpoint.merging import rows_of
@@ -19,7 +20,7 @@ from samcast.pipeline.consolidation import Plan
 from samcast.pipeline.local_fold import messages_of
 from samcast.pipeline.reading import record_batches, turned
 from samcast.wire.errors import WireError
-from samcast.wire.table import Put, decode_change
+from samcast.wire.table import Change, Put, decode_change, encode_change
 
 ROWS_AT_ONCE = 65_536
 LOG = (
@@ -111,6 +112,12 @@ def _bad_row(span: int, number: int, sent_ms: int, key: bytes, headers: bytes, b
     return (Kind.BAD, span, key, body, number, 0, 0, 0, False)
 
 
+def _bare(change: Change) -> bytes:
+    """Without its values, which no condition asks for."""
+    writes = [replace(one, value=b"") if isinstance(one, Put) else one for one in change.writes]
+    return encode_change(replace(change, writes=tuple(writes)))
+
+
 def _of_changes(messages: pa.Table, total: Sum) -> pa.RecordBatch:
     """Changes of a table. Clocks are those of the span so far; those before it come on top."""
     rows: list[Row] = []
@@ -129,7 +136,7 @@ def _of_changes(messages: pa.Table, total: Sum) -> pa.RecordBatch:
         is_conditional = bool(change.checks)
         if is_conditional:
             total.has_checks = True
-            rows.append((Kind.CHANGE, span, None, body, number, 0, 0, clock, True))
+            rows.append((Kind.CHANGE, span, None, _bare(change), number, 0, 0, clock, True))
         for at, write in enumerate(change.writes):
             is_put = isinstance(write, Put)
             value, ttl = (write.value, write.ttl_ms) if isinstance(write, Put) else (None, 0)

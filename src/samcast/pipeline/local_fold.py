@@ -101,4 +101,5 @@ def hand_in_folder(client: Client, plan: Plan, place: Path, server: int, show: P
         for block in range(1, len(listed.blocks) + 1):
             handing.give(PART, block, (place / block_name(block)).read_bytes())
             show("blocks handed in", block, len(listed.blocks))
-        handing.finish(data, listed.checkpoint())
+        handing.give_list(data)
+        handing.await_taken()

@@ -17,12 +17,13 @@ from samcast.client.ranges import read_range
 from samcast.errors import CollectedError
 from samcast.group.row_reader import RowsCame
 from samcast.pipeline.options import NEWEST, OLDEST, ReadOptions
-from samcast.wire.arrow import arrow_of
+from samcast.wire.arrow import SENT_MS_MAX, arrow_of
 from samcast.wire.rows import ANY_TIME, arrow_of_rows
 
 if TYPE_CHECKING:
     import pyarrow
 
+BATCH_BYTES = 64 * 1024 * 1024  # before what has come is handed on
 SILENCE_S = 60.0  # without a message that is known to be there, before a task gives up
 
 
@@ -113,17 +114,18 @@ def record_batches(
     with connected(cluster) as client:
         group = open_group(client, name)
         waiting: list[Any] = []
-        count = 0
+        count = size = 0
         for part in read_range(client.engine, group.id, first, end, SILENCE_S, sent):
             for number_first, found in _arrow_of(part):
                 skip = max(0, first - number_first)
                 piece = found.slice(skip, max(0, min(found.num_rows, end - number_first) - skip))
                 waiting.append(piece)
                 count += piece.num_rows
+                size += piece.nbytes
             first = part.end  # A late answer may begin with what another one has brought.
-            if waiting and (count >= rows or part.end >= end):
+            if waiting and (count >= rows or size >= BATCH_BYTES or part.end >= end):
                 yield from _joined(waiting, rows, name)
-                waiting, count = [], 0
+                waiting, count, size = [], 0, 0
 
 
 def archived_batches(
@@ -150,7 +152,8 @@ def _joined(batches: list[Any], rows: int, name: str) -> "Iterator[pyarrow.Recor
     import pyarrow.compute as compute
 
     table = arrow.Table.from_batches(batches).combine_chunks()
-    micros = compute.multiply(table["sent_ms"], arrow.scalar(1000, arrow.int64()))
+    sent_ms = compute.min_element_wise(table["sent_ms"], arrow.scalar(SENT_MS_MAX, arrow.int64()))
+    micros = compute.multiply(sent_ms, arrow.scalar(1000, arrow.int64()))
     columns = [
         table["number"],
         arrow.repeat(arrow.scalar(name, arrow.string()), len(table)),

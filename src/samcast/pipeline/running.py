@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from samcast.errors import ConfigError
+from samcast import errors
+from samcast.errors import ConfigError, SamcastError
 from samcast.pipeline.java import ensure_java
 
 LOOK_S = 0.5
@@ -119,14 +120,26 @@ def _count(spark: Any, over: threading.Event, show: Count) -> None:
 @contextmanager
 def session(name: str) -> Iterator[Any]:
     """A session of our own, for a job of ours."""
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName(name).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
+    except PySparkException as error:
+        raise in_plain_words(error) from error
     finally:
         spark.stop()
+
+
+def in_plain_words(error: Exception) -> SamcastError:
+    """What a task of ours has said, out of all that Spark says about it; or Spark's first line."""
+    said = re.findall(r"samcast\.errors\.(\w+): (.+)", str(error))
+    kind = getattr(errors, said[-1][0], None) if said else None
+    if isinstance(kind, type) and issubclass(kind, SamcastError):
+        return kind(said[-1][1])
+    return SamcastError(f"Spark: {(str(error) or repr(error)).splitlines()[0]}")
 
 
 def _session() -> Any:

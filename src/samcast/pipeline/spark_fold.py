@@ -31,6 +31,7 @@ from samcast.checkpoint.rows import ROWS, ends_of_keys
 from samcast.client.blocking import Client
 from samcast.client.handing import HandingIn
 from samcast.client.joining import Fetch
+from samcast.group.table import END_MAX
 from samcast.pipeline.bad_messages import ASIDE, BadMessages
 from samcast.pipeline.conditions import FAILED, KEYS, failed, named_keys
 from samcast.pipeline.consolidation import Folded, Plan, Progress
@@ -56,20 +57,26 @@ def fold_on_spark(
     spans = _spans(spark, plan)
     log = spark.range(0, len(spans), 1, len(spans)).mapInArrow(partial(read_log, plan, spans), LOG)
     log = log.persist(StorageLevel.DISK_ONLY)
+    state = _state(spark, plan, base).persist(StorageLevel.DISK_ONLY)
     try:
+        state.count()  # first, since its servers keep two checkpoints and no more
         sums = _sums(log)
         show("messages", plan.number + 1 - plan.first, plan.number + 1 - plan.first)
         _take_bad(log, sums, bad)
         clock_ms = max([base.clock_ms if base else 0, *(total.clock_ms for total in sums)])
         writes = (base.writes if base else 0) + sum(total.writes for total in sums)
-        rows = _rows(spark, plan, base, log, sums)
+        rows = _rows(state, base, log, sums)
         made = _blocks(spark, plan, base, rows, clock_ms)
     finally:
         log.unpersist()
+        state.unpersist()
     listed = list_of(made, plan.about, plan.number, clock_ms, writes)
-    for server in plan.servers:
-        with HandingIn(client.engine, server, plan.group, plan.number, plan.job) as handing:
-            handing.finish(encode_list(listed), listed.checkpoint())
+    with ExitStack() as stack:
+        handings = [stack.enter_context(one) for one in _handings(client, plan)]
+        for handing in handings:  # All look at it at the same time.
+            handing.give_list(encode_list(listed))
+        for handing in handings:
+            handing.await_taken()
     show("blocks handed in", len(made), len(made))
     return Folded(listed, bad.count, bad.first)
 
@@ -97,7 +104,7 @@ def _take_bad(log: Any, sums: list[Sum], bad: BadMessages) -> None:
         bad.take(messages, [row.number])
 
 
-def _rows(spark: Any, plan: Plan, base: BlockList | None, log: Any, sums: list[Sum]) -> Any:
+def _rows(state: Any, base: BlockList | None, log: Any, sums: list[Sum]) -> Any:
     """All that counts, of the checkpoint and of the messages."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -110,9 +117,9 @@ def _rows(spark: Any, plan: Plan, base: BlockList | None, log: Any, sums: list[S
         before = list(accumulate((total.clock_ms for total in sums), max, initial=begun))
         known = F.element_at(F.array(*(F.lit(ms) for ms in before)), F.col("span") + 1)
         clock_at = F.greatest(known, F.col("clock_ms")).cast("long")
-    expires = F.when(F.col("ttl_ms") > 0, clock_at + F.col("ttl_ms")).otherwise(F.lit(0))
+    ends = F.least(clock_at, F.lit(END_MAX) - F.col("ttl_ms")) + F.col("ttl_ms")
+    expires = F.when(F.col("ttl_ms") > 0, ends).otherwise(F.lit(0))
     rows = rows.withColumn("expires_ms", expires.cast("long"))
-    state = _state(spark, plan, base)
     columns = ["key", "value", "number", "at", "expires_ms"]
     if any(total.has_checks for total in sums):
         changes = changes.select("number", clock_at.alias("clock_ms"), F.col("value").alias("body"))
@@ -206,9 +213,7 @@ def _hand_in(
         handings: list[HandingIn] = []
         if plan.servers:
             client = stack.enter_context(connected(plan.cluster))
-            for server in plan.servers:
-                one = HandingIn(client.engine, server, plan.group, plan.number, plan.job)
-                handings.append(stack.enter_context(one))
+            handings = [stack.enter_context(one) for one in _handings(client, plan)]
         for at, rows in enumerate(column_blocks(lasting), 1):
             block = encode_block(rows)
             for handing in handings:
@@ -218,6 +223,11 @@ def _hand_in(
             kinds = (pa.int32(), pa.int32(), pa.int64(), pa.int64(), pa.string())
             arrays = [pa.array([one], kind) for one, kind in zip(said, kinds, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _handings(client: Client, plan: Plan) -> Iterator[HandingIn]:
+    for server in plan.servers:
+        yield HandingIn(client.engine, server, plan.group, plan.number, plan.job)
 
 
 def merged_pieces(fold: Fold, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -21,6 +21,7 @@ from samcast.wire.order import Checkpoint
 from samcast.wire.retention import BlockReply, BlockRequest, digest_of_list
 
 PIECE_BYTES = 256 * 1024
+LISTED_MAX = 64  # lists of blocks whose digests are remembered
 
 
 class Checkpointing:
@@ -34,6 +35,7 @@ class Checkpointing:
         post: Callable[[Event], None],
         send: Callable[[int, Control], None],
         say: Callable[..., None],
+        has_fold: Callable[[int], bool],
     ) -> None:
         self.role = role
         self._folder = folder
@@ -41,8 +43,8 @@ class Checkpointing:
         self._send = send
         self._say = say
         self._process = FoldProcess(address, folder, self._on_said, say)
-        self._listed = (Path(), b"")
-        self._handing = Handing(folder)
+        self._listed: dict[tuple[Path, int, int], bytes] = {}
+        self._handing = Handing(folder, has_fold)
         self.problems: dict[int, str] = {}  # by group: why it has no checkpoint
 
     async def watch(self, has_folds: bool) -> None:
@@ -56,14 +58,14 @@ class Checkpointing:
         await self._process.stop()
 
     def _on_said(self, said: Said) -> None:
+        if said.job:
+            self._handing.settle(said.group, said.job, said.dropped)
         if said.number:
             self.problems.pop(said.group, None)
             found = Checkpoint(said.number, said.rows, said.size, bytes.fromhex(said.hash))
             self._post(Written(said.group, found, said.fold, said.fold_version))
             return
         what = said.failed or said.retried or said.dropped
-        if said.job:
-            self._handing.refuse(said.group, said.job, what)
         if self.problems.get(said.group) != what:
             self.problems[said.group] = what
             code = "fold-failed" if said.failed else "fold"
@@ -76,10 +78,9 @@ class Checkpointing:
         elif type(effect) is TakePiece:
             self._send(effect.of, self._handing.take(effect.piece))
         elif type(effect) is TellStates:
-            refused = self._handing.refused.get(effect.group, (0, ""))
-            self._send(effect.to, self.role.states(effect.group, *refused))
+            outcome = self._handing.outcomes.get(effect.group, (0, ""))
+            self._send(effect.to, self.role.states(effect.group, *outcome))
         elif type(effect) is DropCheckpoint:
-            self._listed = (Path(), b"")
             shutil.rmtree(place_of(self._folder, effect.group, effect.number), ignore_errors=True)
             if effect.is_wrong:
                 self._say(
@@ -91,10 +92,15 @@ class Checkpointing:
                 self._process.kill()
 
     def _digest(self, place: Path) -> bytes:
-        """Of the list of a checkpoint; asked for with each piece, so the last one is remembered."""
-        if self._listed[0] != place:
-            self._listed = (place, digest_of_list((place / block_name(0)).read_bytes()))
-        return self._listed[1]
+        """Of the list of a checkpoint; asked for with each piece, so it is remembered."""
+        path = place / block_name(0)
+        seen = path.stat()
+        key = (path, seen.st_ino, seen.st_mtime_ns)  # It may be replaced.
+        if key not in self._listed:
+            if len(self._listed) >= LISTED_MAX:
+                self._listed.clear()
+            self._listed[key] = digest_of_list(path.read_bytes())
+        return self._listed[key]
 
     def _piece(self, request: BlockRequest) -> BlockReply:
         here = (request.group, request.number, request.block, request.offset)

@@ -16,6 +16,7 @@ import uvloop
 from samcast.errors import DiskError
 from samcast.group.checkpoint_server import CheckpointServer
 from samcast.group.commit_server import CommitServer
+from samcast.group.core import Core
 from samcast.group.data_server import DataServer
 from samcast.group.storage import (
     BatchKey,
@@ -191,6 +192,7 @@ class Node:
                 lambda event: self._host.post(self._checkpoint_at, event),
                 self.send,
                 self._say,
+                self._has_fold,
             )
         if "data" in self._node.roles:
             self._data_server = self._telling.data = DataServer(
@@ -291,13 +293,19 @@ class Node:
 
     def _has_folds(self) -> bool:
         """Whether some group is to have checkpoints."""
+        core = self._core()
+        # Who does nothing else can't tell, and is there for just that.
+        return core is None or any(group.keep.fold for group in core.retained.values())
+
+    def _has_fold(self, group: int) -> bool:
+        """Whether this one is."""
+        core = self._core()
+        return core is None or (group in core.retained and bool(core.retained[group].keep.fold))
+
+    def _core(self) -> Core | None:
         if self._commit_server is not None:
-            core = self._commit_server.core
-        elif self._data_server is not None:
-            core = self._data_server.follower.core
-        else:
-            return True  # Who does nothing else can't tell, and is there for just that.
-        return any(retained.keep.fold for retained in core.retained.values())
+            return self._commit_server.core
+        return self._data_server.follower.core if self._data_server is not None else None
 
     def _see_who_serves(self) -> None:
         """By the order; those who don't fold it are told by others."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 
+SENT_MS_MAX = (2**63 - 1) // 1000  # so that it can be told in microseconds, too
+
+
 def columns_from_arrow(record_batch: "pyarrow.RecordBatch") -> bytes:
     """Columns of a `pyarrow.RecordBatch` with `body`, and `key` and `headers` if it has them.
 

@@ -50,8 +50,8 @@ class StatesRequest(Control, frozen=True, gc=False, array_like=True, tag=46):
 
 
 class States(Control, frozen=True, gc=False, array_like=True, tag=47):
-    """Checkpoint server -> anyone: these, oldest first; and what became of the state that was last
-    handed in, if it was refused."""
+    """Checkpoint server -> anyone: these, oldest first; and of which job a state was last looked at
+    here, and why it was refused, if it was."""
 
     group: Natural
     fold: FoldName
