@@ -23,6 +23,7 @@ import samcast
 from samcast.archive.index import ABOUT, open_archive
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.order import Keep
+from tests.pipeline.standalone import master
 from tests.real.conftest import running
 from tests.real.striking import pause
 
@@ -55,8 +56,9 @@ print(row, digest.hexdigest())
 class Archiving:
     """The job, which is started again whenever it isn't there."""
 
-    def __init__(self, cluster: LocalCluster, folder: Path, rows: int) -> None:
+    def __init__(self, cluster: LocalCluster, folder: Path, rows: int, spark: str) -> None:
         self._cluster = cluster
+        self._master = spark
         self.place = folder / "archive"
         self._log = folder / "job.log"
         self._rows = rows
@@ -65,7 +67,8 @@ class Archiving:
 
     def _command(self, *more: str) -> list[str]:
         return [PROGRAM, "pipeline", "archive", "orders", "--to", str(self.place), "--cluster",
-                self._cluster.address, "--rows", str(self._rows), *more]  # fmt: skip
+                self._cluster.address, "--rows", str(self._rows), "--master", self._master,
+                *more]  # fmt: skip
 
     def start(self) -> None:
         if self._job is not None and self._job.poll() is None:
@@ -140,14 +143,14 @@ def read_back(cluster: LocalCluster, place: Path) -> str:
     return hashed.stdout.split()[0]
 
 
-def run(folder: Path, kills: int, most: int, rows: int, say: Say) -> None:
+def run(folder: Path, kills: int, most: int, rows: int, say: Say, spark: str) -> None:
     chance = random.Random(11)
     made = LocalCluster(folder / "cluster")
     made.make(3)
     with running(made), sending(made, most) as stop:
         with samcast.connect(made.address) as client:
             client.group("orders")
-        job = Archiving(made, folder, rows)
+        job = Archiving(made, folder, rows, spark)
         try:
             job.await_more()
             with samcast.connect(made.address) as client:
@@ -176,15 +179,21 @@ def run(folder: Path, kills: int, most: int, rows: int, say: Say) -> None:
             f" hash; the cluster itself begins with {oldest}; {job.starts} jobs")  # fmt: skip
 
 
+def say_it(text: str) -> None:
+    print(text, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--most", type=int, default=40_000_000, help="messages, at most")
     parser.add_argument("--rows", type=int, default=500_000, help="of a part")
+    parser.add_argument("--standalone", action="store_true", help="on Spark with two workers")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="samcast-kills-", dir=Path.cwd()) as place:
         folder = Path(place)
-        run(folder, options.kills, options.most, options.rows, lambda text: print(text, flush=True))
+        with master(folder / "spark", options.standalone) as spark:
+            run(folder, options.kills, options.most, options.rows, say_it, spark)
 
 
 if __name__ == "__main__":

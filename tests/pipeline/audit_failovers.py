@@ -17,6 +17,7 @@ import samcast
 from samcast.client.leading import sequencer_of
 from samcast.runtime.local_cluster import LocalCluster
 from tests.pipeline.archive_killing import PROGRAM, sending
+from tests.pipeline.standalone import master
 from tests.real.conftest import running
 from tests.real.striking import pause
 
@@ -73,7 +74,7 @@ def strike(cluster: LocalCluster, messages: int, kills: int) -> None:
         say(f"killed {name}, which led, at {head(cluster)}; {sequencer_of(cluster, LEADS_S)} leads")
 
 
-def run(folder: Path, messages: int, kills: int) -> None:
+def run(folder: Path, messages: int, kills: int, is_apart: bool) -> None:
     cluster = LocalCluster(folder / "cluster")
     cluster.make(3)
     with running(cluster):
@@ -83,25 +84,33 @@ def run(folder: Path, messages: int, kills: int) -> None:
             strike(cluster, messages, kills)
             await_head(cluster, messages)
             stop()
-        began = time.monotonic()
-        command = [PROGRAM, "pipeline", "audit", "orders", "--json", "--cluster", cluster.address,
-                   "--to", str(folder / "audit.html")]  # fmt: skip
-        command += [part for record in records for part in ("--record", str(record))]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found = json.loads(done.stdout.splitlines()[-1])
-        say(f"{found['verdict']} {time.monotonic() - began:.0f} s,"
-            f" {sum(one['runs'] for one in found['participants'])} runs")  # fmt: skip
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert found["last"] == messages
+        with master(folder / "spark", is_apart) as spark:
+            audit(cluster, folder, records, messages, spark)
+
+
+def audit(
+    cluster: LocalCluster, folder: Path, records: list[Path], messages: int, spark: str
+) -> None:
+    began = time.monotonic()
+    command = [PROGRAM, "pipeline", "audit", "orders", "--json", "--cluster", cluster.address,
+               "--to", str(folder / "audit.html"), "--master", spark]  # fmt: skip
+    command += [part for record in records for part in ("--record", str(record))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout.splitlines()[-1])
+    say(f"{found['verdict']} {time.monotonic() - began:.0f} s,"
+        f" {sum(one['runs'] for one in found['participants'])} runs")  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert found["last"] == messages
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--messages", type=int, default=10_000_000)
     parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--standalone", action="store_true", help="on Spark with two workers")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="samcast-audit-", dir=Path.cwd()) as place:
-        run(Path(place), options.messages, options.kills)
+        run(Path(place), options.messages, options.kills, options.standalone)
 
 
 if __name__ == "__main__":

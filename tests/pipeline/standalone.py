@@ -93,3 +93,13 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
         yield made
     finally:
         made.stop()
+
+
+@contextlib.contextmanager
+def master(folder: Path, is_apart: bool) -> Iterator[str]:
+    """A cluster with two workers, or Spark in the process that asks for it."""
+    if not is_apart:
+        yield "local[*]"
+        return
+    with standalone(folder) as made:
+        yield made.address

@@ -76,11 +76,13 @@ def other(tmp_path: Path) -> Iterator[LocalCluster]:
 def test_what_is_archived_may_go_and_is_read_as_if_it_had_not(
     spark: "SparkSession", cluster: LocalCluster, other: LocalCluster, tmp_path: Path
 ) -> None:
+    import deltalake
+
     send(cluster, 0, ROWS)
     all_of_it = messages(cluster)
     folder = tmp_path / "archive"
     said = run("pipeline", "archive", "orders", "--to", folder, "--once", "--rows", "5000",
-               "--cluster", cluster.address, "--master", "local[2]")  # fmt: skip
+               "--delta", "--cluster", cluster.address, "--master", "local[2]")  # fmt: skip
     assert f"messages 1 to {ROWS + 1} of 'orders', 3 parts" in said
     collect(cluster)
 
@@ -108,6 +110,8 @@ def test_what_is_archived_may_go_and_is_read_as_if_it_had_not(
     assert frame.where("number between 7 and 9").count() == 3
 
     assert f"messages 1 to {ROWS + 3002}" in run("archive", "verify", folder)
+    table = deltalake.DeltaTable(folder / "messages").to_pyarrow_dataset().to_table(["number"])
+    assert sorted(table["number"].to_pylist()) == list(range(1, ROWS + 3003))
     run("archive", "restore", folder, "--cluster", other.address)
     run("archive", "restore", folder, "--cluster", other.address)  # There is nothing left to do.
     assert messages(other) == all_of_it[: ROWS + 3002]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from samcast.archive import delta
 from samcast.archive.index import INDEX, MESSAGES, NUMBER_DIGITS, Archive, open_archive
 from samcast.archive.reading import numbers_of
 from samcast.archive.writing import sha256_of
@@ -49,9 +50,12 @@ def verify(
         )
     for stray in strays:
         say(f"{stray} is not in the index: it is left of a job that was interrupted")
+    if delta.has_log(archive):
+        delta.check(archive)
     return Verified(archive.about.group, archive.first, archive.end - 1, files, size)
 
 
 def _strays(archive: Archive) -> list[Path]:
     known = {archive.place_of(part) for part in archive.parts}
-    return sorted(path for path in (archive.folder / MESSAGES).glob("*") if path not in known)
+    there = (archive.folder / MESSAGES).glob("part=*")
+    return sorted(path for path in there if path not in known)

@@ -56,6 +56,9 @@ def archive(
     lease_days: Annotated[
         int, typer.Option(help="How long the job may be away before its messages may go.", min=1)
     ] = 7,
+    delta: Annotated[
+        bool, typer.Option("--delta", help="Also a log for tools that speak Delta.")
+    ] = False,
     master: MASTER = "local[*]",
     conf: CONF = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
@@ -68,7 +71,7 @@ def archive(
     """
     from samcast.pipeline.archiving import Job, archive_group
 
-    job = Job(address_of(cluster, folder), group, to, once, every, rows, lease_days)
+    job = Job(address_of(cluster, folder), group, to, once, every, rows, lease_days, delta)
     with shown() as show:
         made = archive_group(job, master, show, conf or [])
     last = made.end - 1

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import structs
 
+from samcast.archive import delta
 from samcast.archive.index import ABOUT, PROGRESS, STAGING, About, Archive, open_archive
 from samcast.archive.writing import add_part, begin_archive, locked, new_about
 from samcast.client.blocking import Group
@@ -35,6 +36,7 @@ class Job:
     every_s: int  # between two parts, if it goes on
     rows: int  # of a part, at most
     lease_days: int  # how long the job may be away before its messages may go
+    delta: bool = False  # a log for tools that speak Delta; once there, it goes on
 
 
 def archive_group(job: Job, master: str, show: Show, settings: Sequence[str] = ()) -> Archive:
@@ -49,6 +51,7 @@ def archive_in(spark: Any, job: Job) -> Archive:
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     with locked(job.folder):
         archive = _begin(job)
+        _follow(job, archive)
         failed: list[SamcastError] = []
         query = _query(spark, job, archive, failed)
         try:
@@ -103,6 +106,7 @@ def _query(spark: Any, job: Job, archive: Archive, failed: list[SamcastError]) -
     def take(frame: Any, batch: int) -> None:
         try:
             _take(frame, archive, job.folder / STAGING / f"batch-{batch}")
+            _follow(job, archive)
         except SamcastError as error:
             failed.append(error)
             raise
@@ -120,6 +124,11 @@ def _query(spark: Any, job: Job, archive: Archive, failed: list[SamcastError]) -
     when = {"availableNow": True} if job.once else {"processingTime": f"{job.every_s} seconds"}
     place = str((job.folder / PROGRESS).resolve())
     return writer.trigger(**when).option("checkpointLocation", place).start()
+
+
+def _follow(job: Job, archive: Archive) -> None:
+    if archive.parts and (job.delta or delta.has_log(archive)):
+        delta.follow(archive)
 
 
 def _take(frame: Any, archive: Archive, staged: Path) -> None:
