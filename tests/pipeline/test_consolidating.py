@@ -1,7 +1,10 @@
 """Consolidation: the same state from servers, from one process, and from Spark; handed in, and
 begun with by whoever comes next."""
 
+import json
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +21,9 @@ from samcast.pipeline.consolidation import Wanted
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.order import Checkpoint, Keep
 from samcast.wire.table import Change, Check, Delete, Put, encode_change
+from tests.checkpoint.installing import install
 from tests.pipeline.conftest import HAS_SPARK
+from tests.real.conftest import running
 from tests.real.striking import pause
 
 if TYPE_CHECKING:
@@ -166,6 +171,48 @@ def test_what_a_fold_cant_take_is_kept_aside_or_ends_the_job(
             stopped = Wanted(4, False, stops_at_bad=True)
             with pytest.raises(FoldError, match="message 2 is nothing that fold 'table' can take"):
                 consolidate(cluster.address, "table/routes", stopped, quietly, engine, spark=spark)
+
+
+@pytest.mark.req("PIP-04", "PIP-08")
+def test_a_fold_of_a_user_is_written_once_for_servers_a_process_and_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch)
+    made = LocalCluster(tmp_path / "cluster")
+    made.make(3)
+    with running(made), samcast.connect(made.address) as client:
+        run("group", "fold", "amounts", "totals", "--every", "2000", "--cluster", made.address)
+        group = client.group("amounts")
+        for i in range(2000):
+            group.send(b"%d" % i if i % 100 else b"none", b"key-%d" % (i % 300))
+        group.flush()
+        theirs = await_held(client, group, 2000)
+        aside = tmp_path / "aside.parquet"
+        for engine in ("local", "spark"):
+            said = run("pipeline", "consolidate", "amounts", "--engine", engine, "--json",
+                       "--master", "local[2]", "--cluster", made.address,
+                       "--aside", str(aside))  # fmt: skip
+            found = json.loads(said)
+            assert found["hash"] == theirs.hash.hex()
+            assert (found["same"], found["differ"]) == (["n1", "n2", "n3"], [])
+            assert (found["bad"], found["bad_first"]) == (20, 1)
+            kept = pq.read_table(aside)["number"].to_pylist()
+            assert kept == [i + 1 for i in range(0, 2000, 100)]
+        told = run("pipeline", "consolidate", "amounts", "--compare", "--cluster", made.address)
+        assert "'amounts' at 2000: 297 rows" in told
+        assert "held by n1, n2, n3, advertised" in told
+        stopped = run("pipeline", "consolidate", "amounts", "--engine", "spark", "--bad", "stop",
+                      "--master", "local[2]", "--cluster", made.address, is_well=False)  # fmt: skip
+        assert "message 1 is nothing that fold 'totals' can take" in stopped
+        assert "Traceback" not in stopped
+
+
+def run(*arguments: str, is_well: bool = True) -> str:
+    """The command, as a user has it."""
+    command = [sys.executable, "-m", "samcast.cli.main", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode == 0) == is_well, done.stderr
+    return done.stdout if is_well else done.stderr
 
 
 @pytest.mark.req("PIP-04")

@@ -16,6 +16,10 @@ ROOM_BYTES = 1024**3
 SYNC_MS = 20.0
 
 
+# Losses that somebody must act upon, since a node has started.
+LOUD = ("checkpoints-differ", "checkpoint-wrong", "lease-lapsed")
+
+
 def run(folder: DIR = Path(".samcast"), cluster: CLUSTER = None) -> None:
     """Look for trouble: disk, room, nodes that don't answer. Exit code 1 if there is any."""
     remote = remote_of(cluster, folder)
@@ -85,6 +89,11 @@ def look_at_cluster(folder: Path, remote: str) -> list[str]:
             troubles.append(f"{node['name']} waits to be let in with a new disk")
         elif node.get("data", {}).get("is_full"):
             troubles.append(f"the disk of {node['name']} is full; it takes no messages")
+        troubles += [
+            f"{node['name']} warned: {detail}"
+            for code, detail in node.get("last_warnings", {}).items()
+            if code in LOUD
+        ]
     if sum(bool(node["sequencing"]) for node in nodes) != 1:
         troubles.append("nobody leads, or two believe to; look again in a second")
     return troubles

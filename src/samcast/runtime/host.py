@@ -80,7 +80,8 @@ class Host:
         self._wake: asyncio.TimerHandle | None = None
         self._wake_ms = 0
         self.warnings: dict[str, int] = {}
-        self.last_warning = ""
+        self.last_warnings: dict[str, str] = {}  # by code
+        self.on_warn: Callable[[Warn], None] | None = None
         self.turns = 0
         self.turn_s = Histogram()
         self.trail: Trail | None = None  # of a node: what happened to whom
@@ -236,6 +237,8 @@ class Host:
             self._apply(at, effect)
 
     def warn(self, warn: Warn) -> None:
-        """Count a coded warning; the last one is kept for whoever asks."""
+        """Count a coded warning; the last one of each code is kept for whoever asks."""
         self.warnings[warn.code] = self.warnings.get(warn.code, 0) + 1
-        self.last_warning = f"{warn.code}: {warn.detail}"
+        self.last_warnings[warn.code] = warn.detail
+        if self.on_warn is not None:
+            self.on_warn(warn)

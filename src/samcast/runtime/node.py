@@ -59,6 +59,7 @@ from samcast.runtime.serving import Serving
 from samcast.runtime.telling import Telling
 from samcast.runtime.tidying import Tidying
 from samcast.runtime.trail import Trail
+from samcast.runtime.warnings import Warnings
 from samcast.wire.order import EPOCH_NONE, Epoch
 from samcast.wire.records import SuperRecord
 
@@ -85,6 +86,7 @@ class Node:
         self._folder = self._node.folder
         self._host = Host(self._node.id, self, self._apply)
         self._host.on_bug = self._on_bug
+        self._host.on_warn = Warnings(self._say).on_warn
         self._host.trail = self._trail = Trail()
         self._directory = Directory(plan, self._node.id)
         self._telling = Telling(plan, self._node, self._directory, self._host, self._trail)

@@ -75,7 +75,7 @@ class Telling:
             "up_s": round(time.monotonic() - self.started_at, 1),
             "connected": self.mesh.connected() if self.mesh is not None else {},
             "warnings": self.host.warnings,
-            "last_warning": self.host.last_warning,
+            "last_warnings": self.host.last_warnings,
             "sequencing": False,
             "uuid": self.uuid,
             "configuration": self._directory.configuration.number,
