@@ -28,6 +28,9 @@ def test_what_is_not_said_has_its_default() -> None:
         ({"group": "a", "rows_per_batch": "many"}, "option rows_per_batch is 'many'"),
         ({"group": "a", "rows_per_trigger": "0"}, "option rows_per_trigger is '0'"),
         ({"group": "a", "partitions": "1.5"}, "option partitions is '1.5'"),
+        ({"group": "a", "columns": "body,colour"}, "option columns is 'body,colour'; it must be"),
+        ({"group": "a", "columns": "body, body"}, "some of number, destination, .*, each once"),
+        ({"table": "a", "columns": "key"}, "option columns is for groups"),
     ],
 )
 def test_a_wrong_option_is_named_with_what_is_allowed(said: dict[str, str], told: str) -> None:

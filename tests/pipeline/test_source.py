@@ -55,6 +55,10 @@ def test_a_group_is_read_whole_and_in_ranges(spark: "SparkSession", cluster: Loc
     assert frame.where("number > 100 and number <= 300").count() == 200
     assert [bytes(row.body) for row in frame.where("number = 7").collect()] == [b"6"]
     assert frame.where("number > 99999999").count() == 0
+    some = read(spark, cluster, columns="body, number").where("number = 7")
+    assert some.columns == ["body", "number"]
+    assert [(bytes(row.body), row.number) for row in some.collect()] == [(b"6", 7)]
+    assert read(spark, cluster, columns="key").count() == ROWS + 1
 
 
 @pytest.mark.req("PIP-01")

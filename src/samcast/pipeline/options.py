@@ -15,7 +15,8 @@ LEASE_SECONDS = 24 * 3600
 NEWEST = "newest"
 OLDEST = "oldest"
 FOR_READING = ("cluster", "group", "table", "start", "end", "rows_per_batch", "rows_per_trigger",
-               "partitions", "lease", "lease_seconds", "archive")  # fmt: skip
+               "partitions", "lease", "lease_seconds", "archive", "columns")  # fmt: skip
+COLUMNS = ("number", "destination", "sent", "sender", "counter", "key", "headers", "body")
 FOR_WRITING = ("cluster", "group", "table", "name", "batch", "create", "timeout")
 SPARKS_OWN = ("path", "checkpointlocation", "queryname")
 TIMEOUT_S = 120
@@ -36,6 +37,7 @@ class ReadOptions:
     lease: str  # "": one of its own
     lease_seconds: int
     archive: str = ""  # a folder, for what is gone from the cluster
+    columns: tuple[str, ...] = COLUMNS  # of a group, in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,23 @@ def read_options(said: Mapping[str, str]) -> ReadOptions:
         lease=lower.get("lease", ""),
         lease_seconds=_number("lease_seconds", lower.get("lease_seconds", LEASE_SECONDS), 1),
         archive=lower.get("archive", ""),
+        columns=_columns(lower.get("columns"), table),
     )
+
+
+def _columns(said: str | None, table: str) -> tuple[str, ...]:
+    """Spark doesn't tell a source in Python which columns a query needs, so a user may."""
+    if said is None:
+        return COLUMNS
+    if table:
+        raise ConfigError("option columns is for groups; a table has just key and value")
+    columns = tuple(part.strip().lower() for part in said.split(","))
+    for column in columns:
+        if column not in COLUMNS or columns.count(column) > 1:
+            raise ConfigError(
+                f"option columns is {said!r}; it must be some of {', '.join(COLUMNS)}, each once"
+            )
+    return columns
 
 
 def write_options(said: Mapping[str, str]) -> WriteOptions:

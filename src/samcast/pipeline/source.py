@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 from samcast.archive.index import open_archive
 from samcast.errors import CollectedError, ConfigError
 from samcast.pipeline.encoding import OF_GROUP, OF_TABLE, check_columns
-from samcast.pipeline.options import ReadOptions, read_options, write_options
+from samcast.pipeline.options import COLUMNS, ReadOptions, read_options, write_options
 from samcast.pipeline.reading import (
     all_nodes,
     archived_batches,
@@ -57,10 +57,10 @@ from samcast.wire.rows import ANY_TIME
 if TYPE_CHECKING:
     import pyarrow
 
-SCHEMA = (
-    "number long, destination string, sent timestamp, sender binary, counter long,"
-    " key binary, headers binary, body binary"
-)
+TYPES = {
+    "number": "long", "destination": "string", "sent": "timestamp", "sender": "binary",
+    "counter": "long", "key": "binary", "headers": "binary", "body": "binary",
+}  # fmt: skip
 NUMBER = ("number",)
 SENT = ("sent",)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,7 +105,7 @@ class SamcastSource(DataSource):
             return TABLE_SCHEMA
         with connected(options.cluster) as client:
             first_number(open_group(client, options.group), options)
-        return SCHEMA
+        return ", ".join(f"{column} {TYPES[column]}" for column in options.columns)
 
     def reader(self, schema: Any) -> DataSourceReader:
         options = read_options(self._said)
@@ -311,8 +311,12 @@ def _rows(options: ReadOptions, partition: InputPartition) -> "Iterator[pyarrow.
         return iter(())
     span = (partition.first, partition.end, options.rows_per_batch)
     if partition.archive:
-        return archived_batches(partition.archive, *span)
-    return _from_cluster(options, partition)
+        found = archived_batches(partition.archive, *span)
+    else:
+        found = _from_cluster(options, partition)
+    if options.columns == COLUMNS:
+        return found
+    return (batch.select(list(options.columns)) for batch in found)
 
 
 def _from_cluster(options: ReadOptions, part: Range) -> "Iterator[pyarrow.RecordBatch]":
