@@ -17,7 +17,7 @@ from samcast.client.blocking import Client, Group
 from samcast.errors import ConfigError, FoldError
 from samcast.group.table import Table
 from samcast.pipeline.consolidating import LOCAL, SPARK, Consolidated, consolidate
-from samcast.pipeline.consolidation import Wanted
+from samcast.pipeline.consolidation import Wanted, states_by_server
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.order import Checkpoint, Keep
 from samcast.wire.table import Change, Check, Delete, Put, encode_change
@@ -96,15 +96,25 @@ def test_servers_one_process_and_spark_come_to_the_same_state_of_a_table(
         group.flush()
         theirs = await_held(client, group, 3000)
         assert theirs.hash == expected.state_hash()
-        runs = [both(spark, cluster, "table/routes", Wanted(at)) for at in (1500, 3000)]
+        runs = [both(spark, cluster, "table/routes", Wanted(at, False)) for at in (1500, 3000)]
         for made in (*runs[0], *runs[1]):  # from nothing, and from a checkpoint
             assert not made.differ
             assert made.same
-            assert made.handed_to == []  # All of them have it already.
             assert made.messages == 1500
             assert 0 < made.bad < 150
         assert {made.hash for made in runs[1]} == {theirs.hash.hex()}
         assert {made.rows for made in runs[1]} == {len(expected)}
+
+
+def held_everywhere(client: Client, group: Group, number: int) -> list[str]:
+    """The hashes of the state at a number, once all servers have it."""
+    limit = time.monotonic() + WAIT_S
+    while time.monotonic() < limit:
+        held = [states.checkpoints for states in states_by_server(client, group).values()]
+        if all(states and states[-1].number == number for states in held):
+            return [states[-1].hash.hex() for states in held]
+        pause(0.2)
+    raise AssertionError(f"not all servers have the state at {number}")
 
 
 def folded_by_jobs(group: Group) -> None:
@@ -120,6 +130,7 @@ def test_what_jobs_hand_in_is_advertised_collected_by_and_begun_with(
         folded_by_jobs(group)
         chance = random.Random(3)
         state: dict[bytes, bytes] = {}
+        hashes: list[str] = []
         for at, engine in enumerate((SPARK, LOCAL, SPARK)):
             for i in range(2000):
                 key = b"key-%d" % chance.randrange(900)
@@ -134,10 +145,12 @@ def test_what_jobs_hand_in_is_advertised_collected_by_and_begun_with(
             await_held(client, group, head)
             again = consolidate(cluster.address, "orders", Wanted(head, False), quietly, LOCAL)
             assert again.hash == made.hash
+            hashes.append(made.hash)
         limit = time.monotonic() + WAIT_S
         while group.oldest() <= 2000 and time.monotonic() < limit:
             pause(0.1)
         assert group.oldest() > 2000  # What is in two checkpoints needn't stay.
+        assert held_everywhere(client, group, 6000) == hashes[-1:] * 3  # Others copy it.
     for name in ("n1", "n2", "n3"):
         cluster.kill(name)
     for name in ("n1", "n2", "n3"):
@@ -201,8 +214,8 @@ def test_a_fold_of_a_user_is_written_once_for_servers_a_process_and_spark(
         told = run("pipeline", "consolidate", "amounts", "--compare", "--cluster", made.address)
         assert "'amounts' at 2000: 297 rows" in told
         assert "held by n1, n2, n3, advertised" in told
-        stopped = run("pipeline", "consolidate", "amounts", "--engine", "spark", "--bad", "stop",
-                      "--master", "local[2]", "--cluster", made.address, is_well=False)  # fmt: skip
+        stopped = run("pipeline", "consolidate", "amounts", "--bad", "stop",
+                      "--cluster", made.address, is_well=False)  # fmt: skip
         assert "message 1 is nothing that fold 'totals' can take" in stopped
         assert "Traceback" not in stopped
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import samcast
-from samcast.errors import ConfigError
+from samcast.errors import ConfigError, RefusedError
 from samcast.pipeline.java import FLAG, ensure_java, make_home
+from samcast.pipeline.running import in_plain_words, prepare
 from samcast.runtime.local_cluster import LocalCluster
 from tests.pipeline.conftest import HAS_SPARK
 
@@ -90,3 +91,22 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 1
     assert "nothing.py: no such file" in done.stderr
+
+
+def test_what_a_task_says_is_told_without_what_spark_says_about_it() -> None:
+    trace = (
+        "An exception was thrown from the Python worker.\n  File x.py, line 7\n"
+        "samcast.errors.RefusedError: node 2 takes no state: less than 1024 MiB are free here\n"
+        " SQLSTATE: 38000"
+    )
+    told = in_plain_words(RuntimeError(trace))
+    assert isinstance(told, RefusedError)
+    assert str(told) == "node 2 takes no state: less than 1024 MiB are free here"
+    other = in_plain_words(RuntimeError("[CANNOT_CONNECT] no master\nat java.lang"))
+    assert str(other) == "Spark: [CANNOT_CONNECT] no master"
+
+
+@pytest.mark.parametrize("setting", ["driver.memory=1g", "spark.driver.memory", "--conf x=y"])
+def test_a_setting_that_is_none_of_sparks_is_told(setting: str) -> None:
+    with pytest.raises(ConfigError, match="is no setting of Spark"):
+        prepare("local[1]", "", [setting])

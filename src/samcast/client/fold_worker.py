@@ -27,6 +27,7 @@ from samcast.checkpoint.folds import AnyFold, fold_of
 from samcast.checkpoint.places import ADOPTED, RESTORED, place_of
 from samcast.client.adopting import Adopting
 from samcast.client.blocking import Client, connect
+from samcast.client.copying import copy_checkpoint
 from samcast.client.joining import fetch_table
 from samcast.errors import ClientError, DiskError, FoldError, SamcastError
 from samcast.group.table import Schedule, Table, next_due
@@ -34,6 +35,7 @@ from samcast.wire.order import Checkpoint
 
 LOOK_S = 0.5
 AGAIN_S = 2.0
+COPIES_S = 5.0  # between two looks at what is advertised, where jobs fold
 BEHIND_S = 0.02  # before a server is asked again that hasn't come so far yet
 NICE = 5  # nodes come first
 ROOM_BYTES = 512 * 1024 * 1024  # that a checkpoint leaves to others
@@ -86,13 +88,14 @@ class Folding:
 
     def run(self) -> None:
         """For ever; what goes wrong is said, and tried again from what is on the disk, unless it
-        is the fold itself. Where jobs fold, there is no more to do than to say what is here."""
+        is the fold itself."""
         while not self._is_over:
             try:
                 self._begin()
                 if self._is_by_jobs:
-                    return
-                self._follow()
+                    self._keep_copies()
+                else:
+                    self._follow()
             except FoldError as error:
                 say(self._id, failed=f"group {self._name!r}: {error}")
                 return
@@ -168,6 +171,31 @@ class Folding:
             if self._is_over:
                 return
 
+    def _keep_copies(self) -> None:
+        """Where jobs fold: have what is advertised here, too, whoever it was handed to."""
+        while not self._is_over:
+            there = self._client.engine.call(self._client.engine.checkpoints(self._id))
+            if there.checkpoints and there.checkpoints[-1].number not in self._own():
+                self._copy(there.checkpoints[-1])
+            time.sleep(COPIES_S)
+
+    def _copy(self, checkpoint: Checkpoint) -> None:
+        if self._has_room(checkpoint.number, checkpoint.size):
+            place = place_of(self._folder, self._id, checkpoint.number)
+            with self._places:
+                listed = self._there(place)
+            if listed is None:
+                listed = copy_checkpoint(self._client.engine, self._id, checkpoint, place)
+            self._report(listed)
+
+    def _has_room(self, number: int, size: int) -> bool:
+        """Votes come first; a later checkpoint is as good."""
+        free = shutil.disk_usage(self._folder).free
+        if free >= ROOM_BYTES + 2 * size:
+            return True
+        say(self._id, dropped=f"no room for checkpoint {number}, {free >> 20} MiB are free")
+        return False
+
     def _learn_intervals(self, number: int) -> None:
         """A change of the interval counts for all messages behind it in the order: ask one who
         has folded that far, before we go there ourselves."""
@@ -185,11 +213,8 @@ class Folding:
         applying.refused = applying.refused_first = 0
 
     def _write(self) -> None:
-        free = shutil.disk_usage(self._folder).free
-        if free < ROOM_BYTES + 2 * self._table.size:
-            number = self._table.number
-            say(self._id, dropped=f"no room for checkpoint {number}, {free >> 20} MiB are free")
-            return  # Votes come first; a later one is as good.
+        if not self._has_room(self._table.number, self._table.size):
+            return
         about = (self._cluster, self._name, self._fold.name, self._fold.version)
         place = place_of(self._folder, self._id, self._table.number)
         with self._places:

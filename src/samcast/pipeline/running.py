@@ -44,6 +44,9 @@ def check_spark() -> str:
 def prepare(master: str, cluster: str, settings: Sequence[str] = ()) -> None:
     """Have `SparkSession.builder.getOrCreate()` do the right thing; Spark's own settings, as
     `key=value`, come last."""
+    for one in settings:
+        if not re.fullmatch(r"spark\.[\w.]+=.*", one):
+            raise ConfigError(f"{one!r} is no setting of Spark; say spark.KEY=VALUE")
     check_spark()
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -56,10 +59,7 @@ def prepare(master: str, cluster: str, settings: Sequence[str] = ()) -> None:
         said.append("--conf spark.driver.bindAddress=127.0.0.1")  # Nobody else is to reach it.
         # Spark's default is for clusters: 200 tasks for a handful of rows.
         said.append(f"--conf spark.sql.shuffle.partitions={2 * (os.cpu_count() or 1)}")
-    for one in settings:
-        if not re.fullmatch(r"spark\.[\w.]+=.*", one):
-            raise ConfigError(f"{one!r} is no setting of Spark; say spark.KEY=VALUE")
-        said.append(f"--conf {shlex.quote(one)}")
+    said += [f"--conf {shlex.quote(one)}" for one in settings]
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*said, "pyspark-shell"])
 
 
