@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 import samcast
 from samcast.client.blocking import Client, Group
@@ -244,3 +245,19 @@ def test_what_makes_no_sense_is_told(cluster: LocalCluster) -> None:
         assert "there is no 7 yet" in refused("orders", Wanted(7))
         folded_by_jobs(client.group("empty"))
         assert "has no messages yet" in refused("empty", Wanted())
+
+
+@pytest.mark.req("PIP-04")
+def test_states_of_a_fold_that_a_group_had_before_are_void(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        group = client.group("orders")
+        folded_by_jobs(group)
+        group.send_many([b"one", b"two", b"three"])
+        group.flush()
+        before = consolidate(cluster.address, "orders", Wanted(), quietly)
+        group.change_keep(lambda keep: replace(keep, fold="append"))
+        made = consolidate(cluster.address, "orders", Wanted(), quietly)
+        assert (before.rows, made.rows, made.engine) == (1, 3, LOCAL)
+        assert len(made.handed_to) == 2
+        assert made.same == made.handed_to
+        await_held(client, group, 3)

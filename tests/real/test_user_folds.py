@@ -89,6 +89,8 @@ def test_a_fold_that_fails_stops_its_checkpoints_and_nothing_else(cluster: Local
         send(bad, 200)
         send(good, 200)
         assert "fold 'raising', messages 2 to" in await_said(cluster, "KeyError('colour')")
+        troubles = look_at_cluster(cluster.folder, "")
+        assert any("KeyError('colour')" in trouble for trouble in troubles)
         await_advertised(good, 200)  # Others go on, and so does this group:
         bad.send(b"more").number(30)
         assert bad.checkpoints().checkpoints == ()

@@ -60,6 +60,10 @@ class BlockList(msgspec.Struct, frozen=True):
     hash: str
     blocks: list[Block]
 
+    def about(self) -> About:
+        """Of what it is a state."""
+        return self.cluster, self.group, self.fold, self.fold_version
+
     def complete(self, table: Table) -> None:
         """What isn't in the rows."""
         table.number, table.clock_ms, table.writes = self.number, self.clock_ms, self.writes
@@ -207,6 +211,14 @@ def check_checkpoint(place: Path) -> BlockList:
     if size != listed.size:
         raise DiskError(f"its blocks have {size} bytes, and its list says {listed.size}")
     return listed
+
+
+def sound_checkpoint(place: Path) -> BlockList | None:
+    """The same, or None if there is none, or it is not sound."""
+    try:
+        return check_checkpoint(place)
+    except DiskError:
+        return None
 
 
 def _read(path: Path) -> bytes:

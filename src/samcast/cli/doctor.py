@@ -94,6 +94,10 @@ def look_at_cluster(folder: Path, remote: str) -> list[str]:
             for code, detail in node.get("last_warnings", {}).items()
             if code in LOUD
         ]
+        troubles += [
+            f"{node['name']} has trouble with checkpoints of group {group}: {why}"
+            for group, why in node.get("fold_problems", {}).items()
+        ]
     if sum(bool(node["sequencing"]) for node in nodes) != 1:
         troubles.append("nobody leads, or two believe to; look again in a second")
     return troubles

@@ -1,5 +1,6 @@
 """`samcast group`: makes and lists groups, and says what stays of them."""
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Annotated
@@ -69,6 +70,18 @@ def fold(
         client.group(name).change_keep(lambda keep: replace(keep, **settings))
     who = "jobs" if by_jobs else "servers"
     typer.echo(f"{who} fold {name} by {by} (version {version})")
+    _look_for(by, version)
+
+
+def _look_for(fold: str, version: int) -> None:
+    """Nodes are elsewhere, perhaps; but a slip of the pen is told."""
+    if importlib.util.find_spec("pyarrow") is not None:
+        from samcast.checkpoint.folds import fold_of
+
+        try:
+            fold_of(fold, version)
+        except ConfigError as error:
+            typer.echo(f"{error}; the nodes need it", err=True)
 
 
 @app.command("keep")

@@ -8,7 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from samcast.checkpoint.blocks import BlockList, check_checkpoint, read_list, take_place
+from samcast.checkpoint.blocks import (
+    BlockList,
+    check_checkpoint,
+    read_list,
+    sound_checkpoint,
+    take_place,
+)
 from samcast.checkpoint.places import ADOPTED, LIST, block_name, place_of
 from samcast.errors import DiskError
 
@@ -61,7 +67,7 @@ class Adopting:
             raise DiskError("there is no such group, or it has no fold")
         keep = facts["keep"]
         wanted = (self._cluster, facts["name"], keep["fold"], keep["fold_version"])
-        found = (listed.cluster, listed.group, listed.fold, listed.fold_version)
+        found = listed.about()
         if found != wanted or listed.number != _number(handed):
             theirs, ours = ("/".join(map(str, one)) for one in (found, wanted))
             raise DiskError(f"it is of {theirs} at {listed.number}, not {ours}")
@@ -70,10 +76,10 @@ class Adopting:
         check_checkpoint(handed)
         place = place_of(self._folder, int(handed.parent.name), listed.number)
         with self._places:
-            if not place.exists():
+            own = sound_checkpoint(place)
+            if own is None or own.about() != listed.about():  # What it had before is void.
                 take_place(handed, place)
                 return listed
-        own = check_checkpoint(place)
         if own.checkpoint() != listed.checkpoint():
             raise DiskError(f"this server has come to another state at {listed.number}")
         return own

@@ -21,6 +21,7 @@ from samcast.checkpoint.blocks import (
     BlockList,
     check_checkpoint,
     load_checkpoint,
+    sound_checkpoint,
     write_checkpoint,
 )
 from samcast.checkpoint.folds import AnyFold, fold_of
@@ -183,7 +184,7 @@ class Folding:
         if self._has_room(checkpoint.number, checkpoint.size):
             place = place_of(self._folder, self._id, checkpoint.number)
             with self._places:
-                listed = self._there(place)
+                listed = sound_checkpoint(place)
             if listed is None:
                 listed = copy_checkpoint(self._client.engine, self._id, checkpoint, place)
             self._report(listed)
@@ -218,18 +219,12 @@ class Folding:
         about = (self._cluster, self._name, self._fold.name, self._fold.version)
         place = place_of(self._folder, self._id, self._table.number)
         with self._places:
-            listed = self._there(place)
-            if listed is None or listed.hash != self._table.state_hash().hex():
+            listed = sound_checkpoint(place)
+            is_same = listed is not None and listed.about() == about
+            if listed is None or not is_same or listed.hash != self._table.state_hash().hex():
                 listed = write_checkpoint(place, self._table, about)
             (place / ADOPTED).unlink(missing_ok=True)  # We have come to it, too.
         self._report(listed)
-
-    def _there(self, place: Path) -> BlockList | None:
-        """What is in a place already, if it is sound."""
-        try:
-            return check_checkpoint(place)
-        except DiskError:
-            return None
 
     def _report(self, listed: BlockList) -> None:
         say(self._id, number=listed.number, rows=listed.rows, size=listed.size, hash=listed.hash,

@@ -105,13 +105,17 @@ def _list_of(client: Client, group: Group, base: Checkpoint) -> bytes:
 
 
 def states_by_server(client: Client, group: Group) -> dict[int, States]:
-    """What each checkpoint server holds, of those that answer."""
+    """What each checkpoint server holds by the group's fold, of those that answer."""
+    keep = group.checkpoints().keep
     found: dict[int, States] = {}
     for server in servers_with(client.engine.configuration, ROLE_CHECKPOINT):
         try:
-            found[server.node] = states_of(client.engine, server.node, group.id)
+            states = states_of(client.engine, server.node, group.id)
         except WaitTimeoutError:
             continue  # It is down, perhaps; then it is no help either.
+        if (states.fold, states.fold_version) != (keep.fold, keep.fold_version):
+            states = States(group.id, keep.fold, keep.fold_version, ())  # Those before are void.
+        found[server.node] = states
     return found
 
 

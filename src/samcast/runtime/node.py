@@ -196,6 +196,7 @@ class Node:
                 self._say,
                 self._has_fold,
             )
+            self._telling.fold_problems = self._checkpointing.problems
         if "data" in self._node.roles:
             self._data_server = self._telling.data = DataServer(
                 self._node.id, initial, settings, data

@@ -38,6 +38,7 @@ class Telling:
         self.host = host
         self.trail = trail
         self.started_at = time.monotonic()
+        self.fold_problems: dict[int, str] = {}  # by group: why it has no checkpoint
         self._trace_from = 0.0
         self._status_from = 0.0
         self._status = b""
@@ -76,6 +77,7 @@ class Telling:
             "connected": self.mesh.connected() if self.mesh is not None else {},
             "warnings": self.host.warnings,
             "last_warnings": self.host.last_warnings,
+            "fold_problems": self.fold_problems,
             "sequencing": False,
             "uuid": self.uuid,
             "configuration": self._directory.configuration.number,
