@@ -9,6 +9,7 @@ server and whatever version of a library wrote it.
 import io
 import os
 import shutil
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -266,16 +267,16 @@ def column_blocks(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     rows = size = 0
     for piece in pieces:
         sizes = pc.add(pc.binary_length(piece["key"]), pc.binary_length(piece["value"]))
-        ends = pc.cumulative_sum(sizes.cast(pa.int64())).to_numpy()
+        ends = pc.cumulative_sum(sizes.cast(pa.int64())).to_pylist()
         begun = 0  # rows of this piece that are in blocks before
         while begun < len(piece):
-            done = int(ends[begun - 1]) if begun else 0
-            full = int(ends.searchsorted(done + BLOCK_BYTES - size)) + 1 - begun
+            done = ends[begun - 1] if begun else 0
+            full = bisect_left(ends, done + BLOCK_BYTES - size) + 1 - begun
             count = min(full, BLOCK_ROWS - rows, len(piece) - begun)
             waiting.append(piece.slice(begun, count))
             rows += count
             begun += count
-            size += int(ends[begun - 1]) - done
+            size += ends[begun - 1] - done
             if rows >= BLOCK_ROWS or size >= BLOCK_BYTES:
                 yield pa.concat_tables(waiting)
                 waiting, rows, size = [], 0, 0

@@ -8,6 +8,8 @@ Folds are installed code and never come over the wire: three are built in, other
 the entry points `samcast.folds`, each a callable that makes a `Fold`.
 """
 
+import sys
+from array import array
 from importlib.metadata import entry_points
 from typing import Protocol
 
@@ -75,10 +77,11 @@ class AppendFold:
 
     def rows(self, messages: pa.Table) -> pa.Table:
         """Under its number, so that each stays where it is."""
-        numbers = messages["number"].combine_chunks()
-        # Big-endian, so that keys are in the order of numbers.
-        keys = numbers.to_numpy(zero_copy_only=False).astype(">u8").tobytes()
-        key = pa.Array.from_buffers(pa.binary(8), len(numbers), [None, pa.py_buffer(keys)])
+        keys = array("q", messages["number"].to_pylist())
+        if sys.byteorder == "little":
+            keys.byteswap()  # so that keys are in the order of numbers
+        cells = pa.py_buffer(keys.tobytes())
+        key = pa.Array.from_buffers(pa.binary(keys.itemsize), len(keys), [None, cells])
         columns = [key.cast(pa.large_binary()), messages["body"], messages["number"]]
         return pa.Table.from_arrays(columns, names=["key", "value", "number"])
 

@@ -73,8 +73,9 @@ def _taken(made: object, names: list[str]) -> pa.Table:
 
 def _by_number(made: pa.Table) -> pa.Table:
     """In the order of numbers, and for one number as the fold gave them."""
-    numbers = made["number"].to_numpy()
-    if len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all()):
+    numbers = made["number"]
+    rises = pc.less_equal(numbers.slice(0, max(0, len(numbers) - 1)), numbers.slice(1))
+    if pc.all(rises, min_count=0).as_py():
         return made
     return made.take(pc.sort_indices(made, [("number", "ascending")]))
 

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -239,8 +238,8 @@ def merged_pieces(fold: Fold, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         rows = pa.concat_tables(
             [held, pa.Table.from_batches([batch]).select(ROWS.names).cast(ROWS)]
         )
-        ends = np.flatnonzero(ends_of_keys(rows["key"]).to_numpy(zero_copy_only=False))
-        begun = int(ends[-2]) + 1 if len(ends) > 1 else 0
+        ends = pc.indices_nonzero(ends_of_keys(rows["key"]))
+        begun = ends[-2].as_py() + 1 if len(ends) > 1 else 0
         if begun:
             yield living(merged(fold, rows.slice(0, begun)))
         held = merged(fold, rows.slice(begun))
