@@ -38,6 +38,11 @@ def test_each_message_is_there_once_whatever_was_left_undone(tmp_path: Path) -> 
     delta.follow(archive)
     assert numbers(archive) == list(range(1, 30))
     delta.follow(archive)  # There is nothing left to do.
+    shutil.rmtree(archive.folder / MESSAGES / delta.LOG)
+    (archive.folder / MESSAGES / delta.LOG).mkdir()  # as of a job that was killed at once
+    check(archive)
+    delta.follow(archive)
+    assert numbers(archive) == list(range(1, 30))
     add_part(archive, staged(archive.folder, 30, 50))  # and the job dies before it says so
     add_part(archive, staged(archive.folder, 50, 60))
     assert numbers(archive) == list(range(1, 30))

@@ -53,6 +53,7 @@ def check(archive: Archive) -> None:
 def _library() -> Any:
     try:
         import deltalake
+        import deltalake.exceptions
         import deltalake.transaction
     except ModuleNotFoundError:
         raise ConfigError(
@@ -64,10 +65,16 @@ def _library() -> Any:
 def _table(archive: Archive) -> "deltalake.DeltaTable | None":
     if not has_log(archive):
         return None
+    delta = _library()
     try:
-        found: deltalake.DeltaTable = _library().DeltaTable(archive.folder / MESSAGES)
+        found: deltalake.DeltaTable = delta.DeltaTable(archive.folder / MESSAGES)
+    except delta.exceptions.TableNotFoundError:
+        return None  # A job ended before its first entry was made.
     except Exception as error:
-        raise DiskError(f"{archive.folder / MESSAGES / LOG} can't be read: {error}") from error
+        raise DiskError(
+            f"{archive.folder / MESSAGES / LOG} can't be read: {error}; remove that folder, and run"
+            " the job with --delta to have it made anew"
+        ) from error
     return found
 
 

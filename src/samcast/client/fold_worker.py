@@ -74,17 +74,19 @@ class Folding:
         self._name = str(facts["name"])
         self._known = 0  # up to this number we know which interval counts
         self._intervals: tuple[tuple[int, int], ...] = ()
-        self._fold: AnyFold = fold_of(facts["keep"]["fold"], int(facts["keep"]["fold_version"]))
+        keep = facts["keep"]
+        self._kind = (str(keep["fold"]), int(keep["fold_version"]), bool(keep["by_jobs"]))
+        self._is_by_jobs = self._kind[2]
+        if not self._is_by_jobs:  # Who only keeps states needn't be able to make them.
+            self._fold: AnyFold = fold_of(*self._kind[:2])
         self._table = Table()
-        self._is_by_jobs = bool(facts["keep"]["by_jobs"])
         self._is_over = False
 
     def see(self, facts: dict[str, Any]) -> bool:
         """The settings may have changed; False if another fold is wanted now, or others fold."""
         keep = facts["keep"]
-        is_same = (self._fold.name, self._fold.version) == (keep["fold"], keep["fold_version"])
-        is_same = is_same and bool(keep["by_jobs"]) == self._is_by_jobs
-        self._is_over = not is_same
+        is_same = self._kind == (keep["fold"], keep["fold_version"], bool(keep["by_jobs"]))
+        self._is_over = self._is_over or not is_same
         return is_same
 
     def run(self) -> None:
@@ -93,6 +95,7 @@ class Folding:
         while not self._is_over:
             try:
                 self._begin()
+                say(self._id, well=True)
                 if self._is_by_jobs:
                     self._keep_copies()
                 else:
@@ -110,12 +113,13 @@ class Folding:
         self._table = Table()
         for number in self._own():
             place = place_of(self._folder, self._id, number)
-            try:
-                listed, table = self._sound(place, there.checkpoints)
-            except SamcastError as error:
-                say(self._id, dropped=f"checkpoint {number}: {error}")
-                shutil.rmtree(place, ignore_errors=True)
-                continue
+            with self._places:
+                try:
+                    listed, table = self._sound(place, there.checkpoints)
+                except SamcastError as error:
+                    say(self._id, dropped=f"checkpoint {number}: {error}")
+                    shutil.rmtree(place, ignore_errors=True)
+                    continue
             self._report(listed)
             # What somebody else has folded is no ground to stand on before others say the same.
             is_ground = listed.checkpoint() in there.checkpoints or not (place / ADOPTED).exists()
@@ -146,7 +150,7 @@ class Folding:
 
     def _is_ours(self, listed: BlockList) -> bool:
         """Of this very group and fold, or restored."""
-        wanted = (self._name, self._fold.name, self._fold.version)
+        wanted = (self._name, *self._kind[:2])
         is_same = (listed.group, listed.fold, listed.fold_version) == wanted
         return is_same and listed.cluster in (self._cluster, RESTORED)
 
@@ -186,7 +190,8 @@ class Folding:
             with self._places:
                 listed = sound_checkpoint(place)
             if listed is None:
-                listed = copy_checkpoint(self._client.engine, self._id, checkpoint, place)
+                engine = self._client.engine
+                listed = copy_checkpoint(engine, self._id, checkpoint, place, self._places)
             self._report(listed)
 
     def _has_room(self, number: int, size: int) -> bool:
@@ -227,6 +232,8 @@ class Folding:
         self._report(listed)
 
     def _report(self, listed: BlockList) -> None:
+        if self._is_over:
+            return  # It is of a fold that the group has no more.
         say(self._id, number=listed.number, rows=listed.rows, size=listed.size, hash=listed.hash,
             fold=listed.fold, fold_version=listed.fold_version)  # fmt: skip
 
@@ -264,8 +271,10 @@ def _look(
     folded = [facts for facts in status.get("groups", []) if facts["keep"]["fold"]]
     adopting.look(str(status.get("cluster")), folded)
     for facts in folded:
-        if facts["id"] in running and running[facts["id"]].see(facts):
-            continue
+        if facts["id"] in running:
+            if running[facts["id"]].see(facts):
+                continue
+            del running[facts["id"]]
         try:
             folding = Folding(client, folder, places, str(status["cluster"]), facts)
         except Exception as error:  # noqa: BLE001 - a fold is anybody's code

@@ -9,10 +9,12 @@ from samcast.errors import RefusedError, WaitTimeoutError
 from samcast.group.handing import Ask, Give, Given, Handing, Told
 from samcast.machine.ports import Effect, NodeId
 from samcast.wire.handing import LIST_PART, States
+from samcast.wire.order import Checkpoint
 
 SILENCE_S = 30.0
 CHECKED_S = 3600.0  # until a server has read again what it was given
 LOOK_S = 0.3
+AGAIN_S = 30.0
 
 
 class HandingIn:
@@ -47,15 +49,18 @@ class HandingIn:
         """The list of all blocks: now the server looks at them."""
         self.give(LIST_PART, 0, listed)
 
-    def await_taken(self) -> None:
+    def await_taken(self, listed: bytes, checkpoint: Checkpoint) -> None:
         """Until the server has read all of it again, and has taken it; an error says why not."""
-        limit = time.monotonic() + CHECKED_S
-        while time.monotonic() < limit:
+        began = again = time.monotonic()
+        while time.monotonic() < began + CHECKED_S:
             states = self.states()
-            if states.job == self._job:
-                if states.refused:
-                    raise RefusedError(f"node {self._server}: {states.refused}")
+            if states.job == self._job and states.refused:
+                raise RefusedError(f"node {self._server}: {states.refused}")
+            if states.job == self._job or checkpoint in states.checkpoints:
                 return
+            if time.monotonic() > again + AGAIN_S:  # A server that began anew knows nothing of it.
+                again = time.monotonic()
+                self.give_list(listed)
             time.sleep(LOOK_S)
         raise WaitTimeoutError(
             f"node {self._server} hasn't looked at the state it was given for {CHECKED_S:.0f} s"

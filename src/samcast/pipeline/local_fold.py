@@ -102,4 +102,4 @@ def hand_in_folder(client: Client, plan: Plan, place: Path, server: int, show: P
             handing.give(PART, block, (place / block_name(block)).read_bytes())
             show("blocks handed in", block, len(listed.blocks))
         handing.give_list(data)
-        handing.await_taken()
+        handing.await_taken(data, listed.checkpoint())

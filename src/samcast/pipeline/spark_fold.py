@@ -75,7 +75,7 @@ def fold_on_spark(
         for handing in handings:  # All look at it at the same time.
             handing.give_list(encode_list(listed))
         for handing in handings:
-            handing.await_taken()
+            handing.await_taken(encode_list(listed), listed.checkpoint())
     show("blocks handed in", len(made), len(made))
     return Folded(listed, bad.count, bad.first)
 

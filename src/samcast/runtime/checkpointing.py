@@ -46,6 +46,7 @@ class Checkpointing:
         self._listed: dict[tuple[Path, int, int], bytes] = {}
         self._handing = Handing(folder, has_fold)
         self.problems: dict[int, str] = {}  # by group: why it has no checkpoint
+        self._told: dict[int, str] = {}  # by group: what was said last, so that it is said once
 
     async def watch(self, has_folds: bool) -> None:
         """Called now and then."""
@@ -62,12 +63,18 @@ class Checkpointing:
             self._handing.settle(said.group, said.job, said.dropped)
         if said.number:
             self.problems.pop(said.group, None)
+            self._told.pop(said.group, None)
             found = Checkpoint(said.number, said.rows, said.size, bytes.fromhex(said.hash))
             self._post(Written(said.group, found, said.fold, said.fold_version))
             return
+        if said.well:
+            self.problems.pop(said.group, None)
+            return
         what = said.failed or said.retried or said.dropped
-        if self.problems.get(said.group) != what:
+        if said.group and (said.failed or said.retried):
             self.problems[said.group] = what
+        if self._told.get(said.group) != what:
+            self._told[said.group] = what
             code = "fold-failed" if said.failed else "fold"
             self._say(code, f"checkpoints of group {said.group}: {what}", group=said.group)
 

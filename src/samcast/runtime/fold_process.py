@@ -33,7 +33,8 @@ class Said(msgspec.Struct, frozen=True):
     failed: str = ""
     retried: str = ""
     dropped: str = ""
-    job: Natural = 0  # whose state it was that was refused
+    job: Natural = 0  # whose state this is, if it was handed in
+    well: bool = False  # What was retried has succeeded.
 
     def __post_init__(self) -> None:
         if self.number and not self.hash:

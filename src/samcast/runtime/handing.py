@@ -10,7 +10,8 @@ from samcast.checkpoint.places import LIST, handed_folder, handed_name
 from samcast.wire.handing import LIST_PART, HandedIn, HandIn
 
 IDLE_S = 600.0  # after which another job may come instead of one that says nothing
-STALE_S = 6 * 3600.0  # after which it goes in any case
+GIVEN_UP_S = 3600.0  # after which what it has given goes
+STALE_S = 6 * 3600.0  # after which it goes even if it is whole, and nobody looks at it
 ROOM_BYTES = 1024**3  # that stay free
 FILE_BYTES_MAX = 256 * 1024 * 1024
 FILES_MAX = 1_000_000  # of one part, and parts
@@ -43,6 +44,8 @@ class Handing:
         where = (piece.group, piece.number, piece.job, piece.part, piece.at)
         being = self._coming.get(piece.group)
         is_whole = being is not None and being.job == piece.job and being.is_whole
+        if being is not None and is_whole:
+            being.heard_s = time.monotonic()
         if is_whole or self.outcomes.get(piece.group, (0, ""))[0] == piece.job:
             return HandedIn(*where, piece.total)  # said twice
         try:
@@ -82,13 +85,15 @@ class Handing:
         now = time.monotonic()
         being = self._coming.get(piece.group)
         if being is None or being.job != piece.job:
-            if being is not None and now - being.heard_s < IDLE_S:
+            if being is not None and (being.is_whole or now - being.heard_s < IDLE_S):
                 return f"another job is handing in a state of group {piece.group}"
             if being is not None:
                 self._drop(piece.group, being)
             being = self._coming[piece.group] = _Coming(piece.number, piece.job, now)
         being.heard_s = now
         if shutil.disk_usage(self._folder).free < ROOM_BYTES + piece.total - piece.offset:
+            self._drop(piece.group, being)  # What it has given is of no use, and takes room.
+            del self._coming[piece.group]
             return f"less than {ROOM_BYTES >> 20} MiB are free here"
         return ""
 
@@ -103,7 +108,7 @@ class Handing:
         """Called now and then: what a job has left goes."""
         now = time.monotonic()
         for group, being in list(self._coming.items()):
-            if now - being.heard_s >= STALE_S:
+            if now - being.heard_s >= (STALE_S if being.is_whole else GIVEN_UP_S):
                 self._drop(group, being)
                 del self._coming[group]
 
