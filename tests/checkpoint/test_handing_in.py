@@ -210,3 +210,47 @@ def test_it_is_taken_also_if_a_process_died_over_it(tmp_path: Path) -> None:
     (part,) = place.glob("part-*")
     part.rename(place / block_name(1))
     assert adopted(tmp_path / "node", [FACTS])["number"] == NUMBER
+
+
+@pytest.mark.req("PIP-04")
+def test_what_is_whole_waits_until_it_was_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("samcast.runtime.handing.time.monotonic", lambda: now)
+    node = made(tmp_path / "node")
+    hand_in(node, tmp_path)
+    now = handing.GIVEN_UP_S + 1
+    node.watch()
+    assert "another job" in node.take(piece(1, 1, b"two", job=100)).refused
+    assert handed_folder(tmp_path / "node", GROUP, NUMBER, JOB).exists()
+    node.settle(GROUP, JOB, "")
+    assert not node.take(piece(1, 1, b"two", job=100)).refused
+
+
+@pytest.mark.req("PIP-04")
+def test_what_finds_no_room_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = made(tmp_path)
+    node.take(piece(1, 1, b"one"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=ROOM_BYTES))
+    assert "are free here" in node.take(piece(1, 2, b"two")).refused
+    assert not handed_folder(tmp_path, GROUP, NUMBER, JOB).exists()
+
+
+@pytest.mark.req("PIP-04")
+def test_a_fold_that_changes_meanwhile_makes_it_void(tmp_path: Path) -> None:
+    node = made(tmp_path / "node")
+    hand_in(node, tmp_path)
+    said: list[dict[str, Any]] = []
+    places = threading.Lock()
+    adopting = Adopting(tmp_path / "node", places, lambda group, **told: said.append(told))
+    with places:  # It can't take its place yet,
+        adopting.look("cluster", [FACTS])
+        adopting.look("cluster", [{**FACTS, "keep": {"fold": "append", "fold_version": 1}}])
+    for thread in threading.enumerate():
+        if thread.name == "adopt":
+            thread.join(30)
+    assert "not cluster/orders/append/1" in said[0]["dropped"]  # and then it has none any more.
+    assert not place_of(tmp_path / "node", GROUP, NUMBER).exists()

@@ -35,3 +35,17 @@ def test_without_room_none_is_written(
     else:
         assert not place.exists()
         assert "no room for checkpoint 7" in said[0]["dropped"]
+
+
+@pytest.mark.req("GRP-15")
+def test_who_is_done_with_a_group_stays_so(tmp_path: Path) -> None:
+    def facts(fold: str, by_jobs: bool = False) -> dict[str, Any]:
+        keep = {"fold": fold, "fold_version": 1, "interval": 10, "by_jobs": by_jobs}
+        return {"id": 1, "name": "orders", "keep": keep}
+
+    folding = Folding(cast(Any, None), tmp_path, Lock(), "c", facts("latest"))
+    assert folding.see(facts("latest"))
+    assert not folding.see(facts("latest", by_jobs=True))
+    assert folding.see(facts("latest"))
+    assert folding._is_over  # Its thread has ended: another one begins.
+    Folding(cast(Any, None), tmp_path, Lock(), "c", facts("not-installed", by_jobs=True))
