@@ -65,7 +65,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def help_text() -> str:
-    rows = "\n".join(f"  {name:<15}{chore.purpose}" for name, chore in CHORES.items())
+    width = 2 + max(map(len, CHORES))
+    rows = "\n".join(f"  {name:<{width}}{chore.purpose}" for name, chore in CHORES.items())
     return (
         "usage: ./dev <chore> [arguments]\n\n"
         f"{rows}\n\n"
