@@ -10,7 +10,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,24 +82,21 @@ def run_file(
         _await_queries(show)
 
 
-@contextmanager
-def watched(show: Show) -> Iterator[None]:
+def watched(show: Show) -> AbstractContextManager[None]:
     """Have shown what the streaming queries of this process do meanwhile."""
-    over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(over, show), daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join(2 * LOOK_S)
+    return _beside(lambda over: _watch(over, show))
+
+
+def counted_tasks(spark: Any, show: Count) -> AbstractContextManager[None]:
+    """Have shown how many tasks of each stage are done meanwhile."""
+    return _beside(lambda over: _count(spark, over, show))
 
 
 @contextmanager
-def counted_tasks(spark: Any, show: Count) -> Iterator[None]:
-    """Have shown how many tasks of each stage are done meanwhile."""
+def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """A thread that looks on, and ends soon after it is told that all is over."""
     over = threading.Event()
-    watcher = threading.Thread(target=_count, args=(spark, over, show), daemon=True)
+    watcher = threading.Thread(target=work, args=(over,), daemon=True)
     watcher.start()
     try:
         yield
