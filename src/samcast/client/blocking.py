@@ -20,7 +20,7 @@ from samcast.client.transaction import Transaction, Transactions
 from samcast.errors import ConfigError, NotConnectedError, RefusedError, WaitTimeoutError
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.arrow import columns_from_arrow
-from samcast.wire.batch import Batch, columns_from_cells
+from samcast.wire.batch import Batch
 from samcast.wire.group import GroupRequest, OutcomeKind
 from samcast.wire.order import Keep
 from samcast.wire.retention import Checkpoints, KeepRequest
@@ -292,13 +292,9 @@ class Sending:
             gathered.append(body)
             size += len(body)
             if len(gathered) >= MANY or size >= MANY_BYTES:
-                last = self._send_list(gathered)
+                last = self._outbox.put_many(gathered, size)
                 gathered, size = [], 0
-        return self._send_list(gathered) if gathered else last
-
-    def _send_list(self, bodies: list[bytes]) -> Receipt:
-        first = self._outbox.put_columns(columns_from_cells(bodies), len(bodies))
-        return first.of(len(bodies) - 1)
+        return self._outbox.put_many(gathered, size) if gathered else last
 
     def send_batch(self, batch: Batch) -> Receipt:
         """Send what a batch that was read holds, as it is; the receipt of its last message."""

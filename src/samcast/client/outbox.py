@@ -1,7 +1,8 @@
 """Messages on their way out: packed into batches in the user's thread, sent by the client's.
 
-A lone message leaves at once; while batches are under way, what is sent meanwhile fills the next
-one. There is no future per message: a receipt is a batch and a place in it.
+A lone message leaves at once; while a batch is under way, what is sent meanwhile fills the next
+one: nodes do much the same for each, and sync their disks for it. There is no future per message: a
+receipt is a batch and a place in it.
 """
 
 import threading
@@ -21,12 +22,11 @@ from samcast.machine.ports import Effect
 from samcast.wire.batch import columns_from_cells
 from samcast.wire.group import AnswerKind
 
-BATCH_BYTES = 48 * 1024  # a batch is closed at this size
+BATCH_BYTES = 256 * 1024  # a batch is closed at this size; what nodes do for each is much the same
 BATCH_MESSAGES = 8192
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 WAITING_BYTES_MAX = 16 * 1024 * 1024  # then `send` waits
 FAILED_KEPT = 16
-UNDER_WAY_WANTED = 4  # batches; with fewer under way a batch leaves before it is full
 
 
 def error_of(kind: AnswerKind) -> ClientError:
@@ -176,13 +176,43 @@ class Outbox:
             packed.size += size
             self._bytes += size
             if packed.size >= BATCH_BYTES or place + 1 >= BATCH_MESSAGES:
-                self._ready.append(packed)
-                self._open = Packed()
+                self._close()
             must_wake = not self._is_woken
             self._is_woken = True
         if must_wake:
             self._wake(self.pump)
         return Receipt(packed, place)
+
+    def put_many(self, bodies: list[bytes], size: int) -> Receipt:
+        """Send some messages, of so many bytes, in one batch; the receipt of the last one."""
+        if size >= BATCH_BYTES:
+            return self.put_columns(columns_from_cells(bodies), len(bodies)).of(len(bodies) - 1)
+        size += 4 * len(bodies)
+        with self._lock:
+            if self._bytes > WAITING_BYTES_MAX or self._stopped is not None:
+                self._await_room()
+            packed = self._open
+            count = len(packed.bodies) + len(bodies)
+            if packed.bodies and (packed.size + size > BATCH_BYTES or count > BATCH_MESSAGES):
+                self._close()
+                packed = self._open
+            packed.bodies.extend(bodies)
+            if packed.keys is not None and packed.headers is not None:
+                packed.keys.extend([b""] * len(bodies))
+                packed.headers.extend([b""] * len(bodies))
+            packed.size += size
+            self._bytes += size
+            place = len(packed.bodies) - 1
+            must_wake = not self._is_woken
+            self._is_woken = True
+        if must_wake:
+            self._wake(self.pump)
+        return Receipt(packed, place)
+
+    def _close(self) -> None:
+        """What comes goes into another batch."""
+        self._ready.append(self._open)
+        self._open = Packed()
 
     @staticmethod
     def _put_rest(packed: Packed, place: int, key: bytes, headers: bytes) -> None:
@@ -201,8 +231,7 @@ class Outbox:
             if self._bytes > WAITING_BYTES_MAX or self._stopped is not None:
                 self._await_room()
             if self._open.bodies:
-                self._ready.append(self._open)
-                self._open = Packed()
+                self._close()
             self._ready.append(packed)
             self._bytes += packed.size
             must_wake = not self._is_woken
@@ -256,14 +285,13 @@ class Outbox:
     # the client's thread
 
     def pump(self) -> None:
-        """Hand batches to the sender: full ones, and others if little is under way."""
+        """Hand batches to the sender: full ones, and another if none is under way."""
         batches: list[Packed] = []
         with self._lock:
             self._is_woken = False
             while self._ready:
                 batches.append(self._ready.popleft())
-            few = len(self._under_way) + len(batches) < UNDER_WAY_WANTED
-            if self._open.bodies and few:
+            if self._open.bodies and not self._under_way and not batches:
                 batches.append(self._open)
                 self._open = Packed()
         for packed in batches:
@@ -304,7 +332,7 @@ class Outbox:
             if was_full and self._bytes <= WAITING_BYTES_MAX:
                 self._room.notify_all()
             waits = bool(self._open.bodies)
-        if waits and len(self._under_way) < UNDER_WAY_WANTED:
+        if waits and not self._under_way:
             self.pump()
 
     def stop(self, error: ClientError | None = None) -> None:

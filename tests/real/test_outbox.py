@@ -1,0 +1,87 @@
+"""The outbox by hand: what is sent while a batch is under way leaves as one batch behind it."""
+
+from samcast.client.outbox import BATCH_BYTES, BATCH_MESSAGES, Outbox
+from samcast.group.sender import Confirmed, Sender, Submitted
+from samcast.wire.batch import cells_of, make_batch
+from tests.group.build import CONFIGURATION, GROUP, Draws
+from tests.group.test_sender import SETTINGS
+
+
+class Sent:
+    """An outbox whose batches go no further than here."""
+
+    def __init__(self) -> None:
+        sender = Sender(60, CONFIGURATION, SETTINGS, Draws(6), GROUP)
+        self.outbox = Outbox(sender, lambda call: call())
+        self.batches: list[Submitted] = []
+        self.outbox.post = self.batches.append
+
+    def confirm(self, number_first: int) -> None:
+        """The oldest batch that is under way has its numbers."""
+        token = self.batches[-self.outbox.under_way].token
+        self.outbox.on_effect(Confirmed(token, number_first))
+
+    def messages(self, at: int) -> list[tuple[bytes, ...]]:
+        """Of one batch: bodies, keys and headers."""
+        one = self.batches[at]
+        batch = make_batch(
+            group=GROUP, sender=b"s" * 16, incarnation=1, counter_first=1, count=one.count,
+            birth=0, confirmed_below=0, seen=0, sent_ms=0, configuration=0, stage=0,
+            columns=one.columns,
+        )  # fmt: skip
+        return list(zip(*cells_of(batch), strict=True))
+
+
+def test_what_is_sent_while_a_batch_is_under_way_leaves_together_behind_it() -> None:
+    sent = Sent()
+    alone = sent.outbox.put(b"alone")
+    many = sent.outbox.put_many([b"a", b"b"], 2)
+    keyed = sent.outbox.put(b"c", b"key")
+    more = sent.outbox.put_many([b"d", b"e"], 2)
+    assert [one.count for one in sent.batches] == [1]
+
+    sent.confirm(7)
+
+    assert alone.number(0) == 7
+    assert sent.messages(1) == [
+        (b"a", b"", b""), (b"b", b"", b""), (b"c", b"key", b""), (b"d", b"", b""), (b"e", b"", b""),
+    ]  # fmt: skip
+    sent.confirm(20)
+    assert [one.number(0) for one in (many, keyed, more)] == [21, 22, 24]
+    assert sent.outbox.unconfirmed == 0
+
+
+def test_a_full_batch_leaves_though_others_are_under_way() -> None:
+    sent = Sent()
+    third = b"x" * (BATCH_BYTES // 3)
+    for at in range(8):
+        sent.outbox.put_many([third + b"%d" % at], len(third) + 1)
+
+    assert [one.count for one in sent.batches] == [1, 2, 2, 2]  # and one waits
+    assert all(len(one.columns) <= BATCH_BYTES + 100 for one in sent.batches)
+
+
+def test_a_batch_has_so_many_messages_at_most() -> None:
+    sent = Sent()
+    sent.outbox.put(b"alone")
+    sent.outbox.put_many([b""] * (BATCH_MESSAGES - 1), 0)
+    sent.outbox.put_many([b""] * 2, 0)
+
+    assert [one.count for one in sent.batches] == [1, BATCH_MESSAGES - 1]
+
+
+def test_what_is_large_goes_as_it_is_and_in_its_place() -> None:
+    sent = Sent()
+    sent.outbox.put(b"first")
+    sent.outbox.put_many([b"waits"], 5)
+    large = sent.outbox.put_many([b"x" * BATCH_BYTES, b"y"], BATCH_BYTES + 1)
+    sent.outbox.put_many([b"last"], 4)
+
+    assert [one.count for one in sent.batches] == [1, 1, 2]
+    assert [one[0] for one in sent.messages(1)] == [b"waits"]
+    sent.confirm(1)
+    sent.confirm(2)
+    assert [one.count for one in sent.batches] == [1, 1, 2]
+    sent.confirm(3)
+    assert large.number(0) == 4
+    assert [one[0] for one in sent.messages(3)] == [b"last"]
