@@ -75,9 +75,9 @@ def test_what_is_large_goes_as_it_is_and_in_its_place() -> None:
     sent.outbox.put(b"first")
     sent.outbox.put_many([b"waits"], 5)
     large = sent.outbox.put_many([b"x" * BATCH_BYTES, b"y"], BATCH_BYTES + 1)
+    assert [one.count for one in sent.batches] == [1, 1, 2]
     sent.outbox.put_many([b"last"], 4)
 
-    assert [one.count for one in sent.batches] == [1, 1, 2]
     assert [one[0] for one in sent.messages(1)] == [b"waits"]
     sent.confirm(1)
     sent.confirm(2)
