@@ -1,6 +1,9 @@
 """Reading a range by hand: part after part, from whoever can."""
 
+from array import array
+
 import pytest
+from msgspec import structs
 
 from samcast.group.row_reader import (
     ANSWERS_MAX,
@@ -16,7 +19,9 @@ from samcast.wire.batch import encode_batch
 from samcast.wire.group import Repair
 from samcast.wire.retention import Collected
 from samcast.wire.rows import Rows, RowsRequest, Skipped, gather
-from tests.group.build import CONFIGURATION, GROUP, batch, codes, only
+from samcast.wire.segment import encode_record
+from samcast.wire.stretch import SINGLE_RUNS_MAX, Stretch
+from tests.group.build import ANN, CONFIGURATION, GROUP, batch, codes, only
 
 
 def asked(effects: list[Effect]) -> tuple[int, int]:
@@ -105,3 +110,50 @@ def test_who_wants_a_certain_time_passes_over_what_a_server_says_is_of_another()
 def test_who_wants_all_times_passes_over_nothing() -> None:
     reader = reading()
     assert not only(RowsCame, reader.step([Received(2, Skipped(GROUP, 5, 50))]))
+
+
+def as_stored(effects: list[Effect]) -> tuple[int, int, bool]:
+    """Who is asked, from which number on, and whether for what is stored as it is."""
+    (send,) = only(Send, effects)
+    assert isinstance(send.message, RowsRequest)
+    return send.to, send.message.number_first, send.message.as_stored
+
+
+@pytest.mark.req("PIP-01")
+def test_what_is_stored_is_taken_as_it_is_and_asked_for_again_if_it_is_not_sound() -> None:
+    reader = RowReader(70, CONFIGURATION, 2, (GROUP, 5, 10**6), as_stored=True)
+    assert as_stored(reader.step([Ticked(0)])) == (2, 5, True)
+    good = stretch(5, 3)
+    effects = reader.step([Received(2, good)])
+    (came,) = only(RowsCame, effects)
+    assert came.stretch is not None
+    number_first, rows = came.stretch
+    assert (number_first, came.end) == (5, 8)
+    assert rows.column("body").to_pylist() == [b"a"] * 3
+    assert as_stored(effects) == (2, 8, True)
+
+    assert not only(RowsCame, reader.step([Received(2, good)]))  # It came before.
+    bad = structs.replace(stretch(8, 3), data=bytes(len(good.data)))
+    effects = reader.step([Received(2, bad)])
+    assert codes(effects) == ["stretch-unsound"]
+    assert not only(RowsCame, effects)
+    # The same server, which is to look at it: it may not know yet.
+    assert as_stored(effects) == (2, 8, False)
+    assert as_stored(reader.step([short(8, 1)])) == (2, 9, False)
+    behind = 8 + SINGLE_RUNS_MAX
+    long = Repair(((9, encode_batch(batch(1, SINGLE_RUNS_MAX - 1))),))
+    assert as_stored(reader.step([Received(2, long)])) == (2, behind, True)
+
+
+def stretch(first: int, count: int) -> Stretch:
+    """Runs of one sender, one behind the other."""
+    data, offsets = b"", []
+    for at in range(count):
+        offsets.append(64 + len(data))
+        payload = encode_batch(batch(first + at))
+        data += encode_record(0, payload, generation=1, offset=offsets[-1])
+    who, counters = array("I", [0] * count), array("Q", range(first, first + count))
+    return Stretch(
+        GROUP, first, 1, 64, who.tobytes(), counters.tobytes(), bytes(4), ANN,
+        array("Q", offsets).tobytes(), data,
+    )  # fmt: skip

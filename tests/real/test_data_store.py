@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from samcast.group.listing import DataRecovery, SegmentColumns
+from samcast.group.run_map import ByNumber
 from samcast.group.storage import BatchKey, StoreBatch, StoreMarks
 from samcast.runtime import data_store
 from samcast.runtime.data_segments import OPEN_MAX, footer_of, segments_in
@@ -185,6 +186,38 @@ def test_many_are_read_as_each_of_them_is(tmp_path: Path) -> None:
         assert [m for m in many if m is not None] == wanted
 
     run(tmp_path, check)
+
+
+def _failed(error: OSError) -> None:
+    raise error
+
+
+@pytest.mark.req("PIP-01")
+def test_many_are_read_as_they_lie(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = DataStore(tmp_path)
+        store.recover(UUID)
+        synced = asyncio.Event()
+        store.start(asyncio.get_running_loop(), lambda token: synced.set(), _failed)
+        numbers = ByNumber(1)
+        for at in range(1, 101):
+            store.store(store_of(at))
+            numbers.put(at, 1, 0, key(at))
+        runs = numbers.slice(0, 100)
+        assert store.read_stretch(runs, 10**6) is None  # not there yet
+        while store.place_of(key(100)) is None:
+            synced.clear()
+            await synced.wait()
+        assert store.read_stretch(runs, 1000) is None  # too much
+        read = store.read_stretch(runs, 10**6)
+        assert read is not None
+        found, data = read
+        path = segments_in(tmp_path)[0][1]
+        assert data == path.read_bytes()[found.first : found.end]
+        assert [encode_batch(batch(at)) in data for at in range(1, 101)] == [True] * 100
+        store.close()
+
+    asyncio.run(main())
 
 
 def test_the_scrub_finds_rot_and_reads_all_else(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ def read_range(
     before and the last may end behind it. All of it must be there already. With `sent`, runs that
     were sent at other times, in ms, are left out."""
     came: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    reader = RowReader(0, engine.configuration, engine.data_node, (group, first, end), sent)
+    span = (group, first, end)
+    reader = RowReader(0, engine.configuration, engine.data_node, span, sent, as_stored=True)
     at = engine.call(engine.add_role(reader, came.put))
     try:
         while first < end:

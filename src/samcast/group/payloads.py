@@ -10,12 +10,13 @@ from heapq import heappop, heappush
 from samcast.group.listing import FoundBatch, StoredRuns
 from samcast.group.run_map import ByNumber, RunMap
 from samcast.group.sent_times import stretch_within
-from samcast.group.storage import BatchKey
+from samcast.group.storage import BatchKey, RunSlice
 from samcast.machine.ports import NEVER_MS, NodeId
 from samcast.machine.ranges import Ranges
 from samcast.wire.batch import Batch
 from samcast.wire.group import Asked, Span
 from samcast.wire.rows import RUNS_MAX, SHORT_RUN_MAX
+from samcast.wire.stretch import SINGLE_RUNS_MAX, SINGLE_RUNS_MIN
 
 
 def key_of(batch: Batch) -> BatchKey:
@@ -334,13 +335,25 @@ class Numbered:
         number_first, count = runs.firsts[at], runs.counts[at]
         return (runs.key_at(at), number_first, count) if number < number_first + count else None
 
-    def short_runs(self, group: int, number: int, end: int) -> tuple[int, list[BatchKey]]:
+    def single_runs(self, group: int, number: int, end: int) -> RunSlice | None:
+        """The runs from a number on, up to another, if all are of one message and follow each
+        other, and there are many of them."""
+        runs = self._runs.get(group)
+        at = runs.place_of(number) if runs is not None else -1
+        if runs is None or at < 0 or runs.firsts[at] != number:
+            return None
+        counts = runs.counts[at : at + min(SINGLE_RUNS_MAX, end - number)]
+        many = len(counts)
+        is_whole = counts.count(1) == many and runs.firsts[at + many - 1] == number + many - 1
+        return runs.slice(at, at + many) if is_whole and many >= SINGLE_RUNS_MIN else None
+
+    def short_runs(self, group: int, number: int, end: int) -> tuple[int, RunSlice | None]:
         """The runs from the one that holds a number on, up to another, that follow each other and
         are short; and the number with which the first of them begins. None if it is a long one."""
         runs = self._runs.get(group)
         at = runs.place_of(number) if runs is not None else -1
         if runs is None or at < 0 or number >= runs.firsts[at] + runs.counts[at]:
-            return number, []
+            return number, None
         firsts = runs.firsts[at : at + RUNS_MAX].tolist()
         counts = runs.counts[at : at + RUNS_MAX].tolist()
         most, follows = 0, firsts[0]
@@ -349,7 +362,7 @@ class Numbered:
                 break
             follows += count
             most += 1
-        return firsts[0], runs.keys(at, at + most)
+        return firsts[0], runs.slice(at, at + most) if most else None
 
     def sent_within(
         self, group: int, number: int, end: int, bounds: tuple[int, int]

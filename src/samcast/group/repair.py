@@ -109,15 +109,18 @@ class Repairs:
             if begin > first:
                 out.append(Send(sender, Skipped(group, first, begin)))
                 return
-        number_first, keys = server.numbered.short_runs(group, first, end)
-        if keys:
-            out.append(SendRows(sender, group, number_first, tuple(keys)))
+        if request.as_stored and (runs := server.numbered.single_runs(group, first, end)):
+            out.append(SendRows(sender, first, runs, are_single=True))
+            return
+        number_first, runs = server.numbered.short_runs(group, first, end)
+        if runs:
+            out.append(SendRows(sender, number_first, runs))
             return
         found: dict[BatchKey, int] = {}
         self._find_span(group, first, end, found, self._settings.repairs_per_reply_max)
         if found:
-            runs = tuple((number, key) for key, number in found.items())
-            out.append(SendStored(sender, runs, is_one=True))
+            batches = tuple((number, key) for key, number in found.items())
+            out.append(SendStored(sender, batches, is_one=True))
         else:
             out.append(Send(sender, Rows(group, first)))
 

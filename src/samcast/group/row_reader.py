@@ -5,6 +5,7 @@ size, and asks for what follows; who doesn't answer, or can't go on, is passed o
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from samcast.machine.ports import NEVER_MS, Effect, Event, NodeId, Received, Send, Ticked, Warn
 from samcast.machine.quorum import servers_with
@@ -14,6 +15,10 @@ from samcast.wire.group import Repair
 from samcast.wire.order import ROLE_DATA, Configuration
 from samcast.wire.retention import Collected
 from samcast.wire.rows import ANY_TIME, Rows, RowsRequest, Skipped, count_of
+from samcast.wire.stretch import SINGLE_RUNS_MAX, Stretch, arrow_of_stretch
+
+if TYPE_CHECKING:
+    import pyarrow
 
 ANSWERS_MAX = 4  # that wait to be taken
 REPEAT_MS = 400
@@ -26,6 +31,7 @@ class RowsCame(Effect, frozen=True, gc=False):
     rows: Rows | None
     runs: tuple[tuple[int, Batch], ...]
     end: int  # the number behind it
+    stretch: tuple[int, "pyarrow.RecordBatch"] | None = None  # from this number on
 
 
 class RowsGone(Effect, frozen=True, gc=False):
@@ -48,12 +54,15 @@ class RowReader:
         server: NodeId,
         span: tuple[int, int, int],
         sent: tuple[int, int] = ANY_TIME,
+        as_stored: bool = False,
     ) -> None:
         self.node = node
         self._servers = [s.node for s in servers_with(configuration, ROLE_DATA)]
         self._turn = self._servers.index(server) if server in self._servers else 0
         self._group, self.number_next, self._end = span
         self._sent = sent
+        self._as_stored = as_stored
+        self._checked_below = 0  # numbers that a server must look at itself before it sends them
         self._waiting = 0
         self._asked = 0  # since when, in ms; 0: nobody
         self._due_ms = 0
@@ -61,6 +70,7 @@ class RowReader:
         self._is_over = False
         self._handlers: dict[type, Callable[..., None]] = {
             Rows: self._on_rows,
+            Stretch: self._on_stretch,
             Skipped: self._on_skipped,
             Repair: self._on_repair,
             Collected: self._on_collected,
@@ -97,7 +107,8 @@ class RowReader:
         self._asked = max(1, self._now_ms)
         self._due_ms = self._now_ms + REPEAT_MS
         server = self._servers[self._turn % len(self._servers)]
-        wanted = RowsRequest(self._group, self.number_next, self._end, self._sent)
+        as_stored = self._as_stored and self.number_next >= self._checked_below
+        wanted = RowsRequest(self._group, self.number_next, self._end, self._sent, as_stored)
         out.append(Send(server, wanted))
 
     def _on_rows(self, rows: Rows, out: list[Effect]) -> None:
@@ -112,6 +123,20 @@ class RowReader:
             self._come(RowsCame(rows, (), end), end, out)
         elif not rows.counts and rows.number_first == self.number_next:
             self._due_ms = min(self._due_ms, self._now_ms + PAUSE_MS)
+
+    def _on_stretch(self, stretch: Stretch, out: list[Effect]) -> None:
+        if stretch.group != self._group or stretch.number_first != self.number_next:
+            return
+        try:
+            rows = arrow_of_stretch(stretch)
+        except WireError as error:
+            # Its server may not know yet that its disk has rotted: this it finds out.
+            out.append(Warn("stretch-unsound", str(error)))
+            self._checked_below = self.number_next + SINGLE_RUNS_MAX
+            self._asked, self._due_ms = 0, self._now_ms
+            return
+        end = stretch.number_first + rows.num_rows
+        self._come(RowsCame(None, (), end, (stretch.number_first, rows)), end, out)
 
     def _on_skipped(self, skipped: Skipped, out: list[Effect]) -> None:
         """Nothing of the wanted time is there for a while."""

@@ -13,7 +13,7 @@ from operator import itemgetter, lt, ne
 from struct import iter_unpack
 from typing import Any
 
-from samcast.group.storage import BatchKey, SenderKey
+from samcast.group.storage import BatchKey, RunSlice, SenderKey
 
 DIGEST_BYTES = 16
 SENDERS_SPARE = 1000
@@ -134,6 +134,11 @@ class RunMap:
         at = bisect_left(sender.counters, counter)
         columns = (sender.counters, *sender.columns)
         return zip(*(column[at : at + AHEAD] for column in columns), strict=True)
+
+    def of_sender(self, key: SenderKey) -> tuple["array[int]", list[Column]] | None:
+        """The counters of a sender's runs and what is known of them, in columns: to be read."""
+        sender = self._senders.get(key)
+        return None if sender is None else (sender.counters, sender.columns)
 
     def put(self, key: BatchKey, *values: Any) -> None:
         """Know this of a run from now on."""
@@ -277,13 +282,10 @@ class ByNumber:
         sender, incarnation = self._senders[self._who[at]]
         return (self.group, sender, incarnation, self._counters[at], self._stages[at])
 
-    def keys(self, at: int, end: int) -> list[BatchKey]:
+    def slice(self, at: int, end: int) -> RunSlice:
         """The runs at these places."""
-        group, senders = self.group, self._senders
         columns = (self._who[at:end], self._counters[at:end], self._stages[at:end])
-        return [
-            (group, *senders[w], counter, stage) for w, counter, stage in zip(*columns, strict=True)
-        ]
+        return RunSlice(self.group, self._senders, *columns)
 
     def place_of(self, number: int) -> int:
         """Where the last run lies that begins at a number or before it; -1: there is none."""

@@ -1,5 +1,6 @@
 """What roles ask of their disk, and what a disk tells them after a start."""
 
+from array import array
 from collections.abc import Sequence
 
 import msgspec
@@ -85,13 +86,46 @@ class SendStored(Effect, frozen=True, gc=False):
     is_urgent: bool = False  # a copy that numbering waits for: before what was asked for earlier
 
 
+class RunSlice:
+    """Runs of a group that follow each other by number, in columns."""
+
+    __slots__ = ("counters", "group", "senders", "stages", "who")
+
+    def __init__(
+        self,
+        group: int,
+        senders: list[tuple[bytes, int]],
+        who: "array[int]",
+        counters: "array[int]",
+        stages: "array[int]",
+    ) -> None:
+        self.group = group
+        self.senders = senders  # and their incarnations
+        self.who = who  # which of them
+        self.counters = counters
+        self.stages = stages
+
+    def __len__(self) -> int:
+        return len(self.who)
+
+    def __getitem__(self, places: slice) -> "RunSlice":
+        columns = (self.who[places], self.counters[places], self.stages[places])
+        return RunSlice(self.group, self.senders, *columns)
+
+    def keys(self) -> list[BatchKey]:
+        """Each for itself."""
+        group, senders = self.group, self.senders
+        columns = zip(self.who, self.counters, self.stages, strict=True)
+        return [(group, *senders[who], counter, stage) for who, counter, stage in columns]
+
+
 class SendRows(Effect, frozen=True, gc=False):
     """Send these stored runs, which are short and follow each other, as one answer."""
 
     to: int
-    group: int
     number_first: int
-    keys: tuple[BatchKey, ...]
+    runs: RunSlice
+    are_single: bool = False  # runs of one message: as they lie on the disk, if that can be
 
 
 class Rotted(Event, frozen=True, gc=False):

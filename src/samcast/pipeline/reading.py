@@ -141,6 +141,8 @@ def archived_batches(
 
 
 def _arrow_of(part: RowsCame) -> "Iterator[tuple[int, pyarrow.RecordBatch]]":
+    if part.stretch is not None:
+        yield part.stretch
     if part.rows is not None:
         yield part.rows.number_first, arrow_of_rows(part.rows)
     for number_first, batch in part.runs:

@@ -59,7 +59,7 @@ class SegmentReader:
     def read(self, place: Place) -> bytes | None:
         """The payload at a place, verified; None if it isn't there, or rotten."""
         generation, offset, length = place
-        image = self._image(generation, offset, length)
+        image = self.image(generation, offset, length)
         found = read_record(image, generation=generation, offset=offset)
         return found[1] if found is not None else None
 
@@ -76,7 +76,7 @@ class SegmentReader:
             if reach > SPARSE * sum(map(_LENGTH, window)):
                 found += map(self.read, window)
             else:
-                image = self._image(generation, first, reach)
+                image = self.image(generation, first, reach)
                 found += bodies_at(image, first, map(_OFFSET, window), generation)
             at = end
         if order != list(places):
@@ -84,7 +84,8 @@ class SegmentReader:
             found = [by_place[place] for place in places]
         return found
 
-    def _image(self, generation: int, offset: int, length: int) -> bytes:
+    def image(self, generation: int, offset: int, length: int) -> bytes:
+        """What lies there, whatever it is."""
         fd = self._open(generation)
         if fd is None:
             return b""

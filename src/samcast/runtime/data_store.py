@@ -18,10 +18,12 @@ from pathlib import Path
 from samcast.group.listing import DataRecovery, Listed, Listing, SegmentColumns, columns_of
 from samcast.group.recovery import KIND_BATCH, KIND_MARKS, DataScan, Place
 from samcast.group.run_map import RunMap
-from samcast.group.storage import BatchKey, StoreBatch, StoreMarks
+from samcast.group.storage import BatchKey, RunSlice, StoreBatch, StoreMarks
+from samcast.group.stretches import Found, find_stretch
 from samcast.machine.ports import Store
 from samcast.runtime.data_segments import (
     OPEN_MAX,
+    SPARSE,
     SegmentReader,
     begin_segment,
     footer_of,
@@ -231,6 +233,19 @@ class DataStore:
             return found
         # A look at each alone tells whether it is rotten, or only lay beside a bad sector.
         return [p if p is not None else self.read(k) for p, k in zip(found, keys, strict=False)]
+
+    def read_stretch(self, runs: RunSlice, bytes_max: int) -> tuple[Found, bytes] | None:
+        """Where the first of these runs lie, and what was read there, at which nobody has looked;
+        None if they don't lie together."""
+        found = find_stretch(self._places, runs)
+        if found is None or found.end - found.first > min(SPARSE * found.size, bytes_max):
+            return None
+        if self._unsynced:
+            oldest = self._places.get(next(iter(self._unsynced)))
+            if oldest is None or oldest[:2] < (found.segment, found.end):
+                return None  # Not all may be there yet.
+        reach = found.end - found.first
+        return found, self._reader.image(found.segment, found.first, reach)
 
     def reader(self, open_max: int = OPEN_MAX) -> SegmentReader:
         """Reads by place; one for each thread that wants to."""

@@ -7,6 +7,7 @@ none to whom much is on its way already. What is asked for again while it waits 
 """
 
 import asyncio
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,8 @@ from samcast.group.storage import BatchKey, SendRows, SendStored
 from samcast.machine.ports import NodeId
 from samcast.runtime.data_store import DataStore
 from samcast.wire.group import Repair
-from samcast.wire.rows import gather
+from samcast.wire.rows import RUNS_MAX, gather
+from samcast.wire.stretch import Stretch
 
 PIECE_BYTES = 512 * 1024  # of one turn; a large payload goes alone
 ANSWER_BYTES = 4 * 1024 * 1024  # of one answer to who asks again after each
@@ -65,14 +67,41 @@ class Serving:
 
     def send_rows(self, effect: SendRows) -> None:
         """Short runs as one answer."""
+        if effect.are_single and self._send_stretch(effect):
+            return
         payloads: list[bytes] = []
-        read = self._data.read_many(effect.keys, ANSWER_BYTES)
-        for key, payload in zip(effect.keys, read, strict=False):
+        keys = effect.runs[:RUNS_MAX].keys()
+        for key, payload in zip(keys, self._data.read_many(keys, ANSWER_BYTES), strict=False):
             if payload is None:
                 self._on_rotted(key)
                 break
             payloads.append(payload)
-        self._send(effect.to, gather(effect.group, effect.number_first, payloads))
+        self._send(effect.to, gather(effect.runs.group, effect.number_first, payloads))
+
+    def _send_stretch(self, effect: SendRows) -> bool:
+        """The same as they lie on the disk, where that is one piece; who reads them looks at each,
+        which would cost us many times as much."""
+        read = self._data.read_stretch(effect.runs, ANSWER_BYTES)
+        if read is None:
+            return False
+        found, data = read
+        runs = found.runs
+        self._send(
+            effect.to,
+            Stretch(
+                runs.group,
+                effect.number_first,
+                found.segment,
+                found.first,
+                runs.who.tobytes(),
+                runs.counters.tobytes(),
+                array("I", found.who).tobytes(),
+                b"".join([runs.senders[who][0] for who in found.who]),
+                found.offsets,
+                data,
+            ),
+        )
+        return True
 
     def _plan(self, pause_s: float = 0.0) -> None:
         if not self._is_planned:

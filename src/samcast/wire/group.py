@@ -38,6 +38,7 @@ from samcast.wire.retention import (
 )
 from samcast.wire.rows import Rows, RowsRequest, Skipped
 from samcast.wire.stages import StageKey, Stages, StagesRequest
+from samcast.wire.stretch import Stretch
 
 RunKey = tuple[Natural, SenderId, Natural, Natural]  # group, sender, incarnation, counter_first
 Span = tuple[Natural, Natural, Natural]  # group, number_first, count
@@ -489,6 +490,7 @@ AnyControl = (
     | HandedIn
     | StatesRequest
     | States
+    | Stretch
 )
 
 encode_control = msgspec.msgpack.Encoder().encode

@@ -48,6 +48,7 @@ class RowsRequest(Control, frozen=True, gc=False, array_like=True, tag=41):
     number_first: Natural
     number_end: Natural
     sent: tuple[Natural, Natural] = ANY_TIME  # in ms: not before, and before
+    as_stored: bool = False  # runs of one message may come as a `Stretch`
 
 
 class Rows(Control, frozen=True, gc=False, array_like=True, tag=42):

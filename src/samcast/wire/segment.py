@@ -12,6 +12,7 @@ that can't be read means scan; it never means empty.
 
 import struct
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 import msgspec
 from crc32c import crc32c
@@ -20,8 +21,8 @@ from samcast.limits import SEGMENT_ALIGN_BYTES, SEGMENT_BODY_BYTES_MAX
 
 KIND_FOOTER = 255
 FOOTER_TAIL_BYTES = 20  # at the end of a sealed file; says where the footer begins
-_MAGIC = 0x31444353  # "SCD1"
-_MAGIC_BYTES = _MAGIC.to_bytes(4, "little")
+MAGIC = 0x31444353  # "SCD1"
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _FIELDS = struct.Struct("<IBBHIII")  # magic, kind, flags, reserved, length, generation, body check
 _CHECK = struct.Struct("<I")
 _PLACE = struct.Struct("<IQ")  # generation, offset
@@ -98,10 +99,18 @@ def bodies_at(
             continue
         magic, _, _, _, length, written, check = unpack(data, offset - first)
         body = data[start : start + length]
-        is_ours = magic == _MAGIC and written == generation and len(body) == length
+        is_ours = magic == MAGIC and written == generation and len(body) == length
         is_sound = is_ours and crc32c(body, crc32c(pack(generation, offset))) == check
         found.append(body if is_sound else None)
     return found
+
+
+def checks_of(
+    data: bytes, generation: int, offsets: Iterable[int], spans: Iterable[tuple[int, int]]
+) -> list[int]:
+    """What the checks of records at these offsets must be if their bodies are these spans."""
+    seeds = map(crc32c, map(_PLACE.pack, repeat(generation), offsets))
+    return list(map(crc32c, [data[begin:end] for begin, end in spans], seeds))
 
 
 def scan_segment(data: bytes, generation: int) -> SegmentScan:
@@ -140,7 +149,7 @@ def encode_footer(entries: Sequence[bytes], *, generation: int, offset: int) -> 
     listed = b"".join(parts)
     room = record_bytes(len(listed) + FOOTER_TAIL_BYTES)
     body = listed.ljust(room - _BODY_FROM - FOOTER_TAIL_BYTES, b"\0")
-    tail = _TAIL.pack(offset, room, _MAGIC)
+    tail = _TAIL.pack(offset, room, MAGIC)
     whole = body + tail + _CHECK.pack(crc32c(tail))
     return b"".join(_parts(KIND_FOOTER, (whole,), generation, offset))
 
@@ -151,7 +160,7 @@ def footer_offset(tail: bytes) -> int | None:
         return None
     fields = tail[-FOOTER_TAIL_BYTES : -_CHECK.size]
     offset, _, magic = _TAIL.unpack(fields)
-    is_tail = magic == _MAGIC and tail[-_CHECK.size :] == _CHECK.pack(crc32c(fields))
+    is_tail = magic == MAGIC and tail[-_CHECK.size :] == _CHECK.pack(crc32c(fields))
     return offset if is_tail else None
 
 
@@ -194,7 +203,7 @@ def _parts(kind: int, body: Sequence[bytes], generation: int, offset: int) -> tu
     seed = check = crc32c(_PLACE.pack(generation, offset))
     for part in body:
         check = crc32c(part, check)
-    fields = _FIELDS.pack(_MAGIC, kind, 0, 0, length, generation, check)
+    fields = _FIELDS.pack(MAGIC, kind, 0, 0, length, generation, check)
     header = fields + _CHECK.pack(crc32c(fields, seed))
     return (header, *body, bytes(record_bytes(length) - length - _BODY_FROM))
 
