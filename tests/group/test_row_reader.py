@@ -145,6 +145,17 @@ def test_what_is_stored_is_taken_as_it_is_and_asked_for_again_if_it_is_not_sound
     assert as_stored(reader.step([Received(2, long)])) == (2, behind, True)
 
 
+def test_who_sends_what_is_not_sound_is_asked_and_then_passed_over() -> None:
+    reader = RowReader(70, CONFIGURATION, 2, (GROUP, 5, 10**6), as_stored=True)
+    reader.step([Ticked(0)])
+    assert as_stored(reader.step([Ticked(REPEAT_MS)])) == (3, 5, True)
+    bad = structs.replace(stretch(5, 3), data=bytes(1000))
+    assert as_stored(reader.step([Received(2, bad)])) == (2, 5, False)  # It was slow.
+    assert not only(Send, reader.step([Received(2, bad)]))
+    assert as_stored(reader.step([Ticked(REPEAT_MS + PAUSE_MS)])) == (3, 5, False)
+    assert as_stored(reader.step([Received(3, short(5, 1).message)])) == (3, 6, False)
+
+
 def stretch(first: int, count: int) -> Stretch:
     """Runs of one sender, one behind the other."""
     data, offsets = b"", []

@@ -4,6 +4,7 @@ from array import array
 
 import pytest
 
+from samcast.group.payloads import Numbered
 from samcast.group.run_map import ByNumber, RunMap
 from samcast.group.storage import RunSlice
 from samcast.group.stretches import CUT_SHORT, find_stretch
@@ -47,6 +48,44 @@ def test_what_lies_in_the_next_segment_is_left_for_later() -> None:
     after = find_stretch(places, runs[600:])
     assert after is not None
     assert (after.segment, len(after.runs)) == (2, 400)
+
+
+def test_what_was_missed_and_repaired_lies_behind_what_came_meanwhile() -> None:
+    """So offsets don't rise with counters, and both ends of the piece are in the middle."""
+    places, numbers = RunMap("IQI"), ByNumber(GROUP)
+    for at in [*range(100, 200), *range(100)]:
+        key = (GROUP, ANN, 1, 1 + at, 0)
+        places.put(key, 1, SIZE * ((at + 100) % 200), SIZE)
+        numbers.put(1 + at, 1, 0, key)
+    found = find_stretch(places, numbers.slice(50, 150))
+    assert found is not None
+    assert (found.first, found.end) == (0, SIZE * 200)
+    assert found.size == SIZE * 100
+
+
+def test_one_run_that_lies_elsewhere_is_not_searched_for_long() -> None:
+    places, runs = stored()
+    places.put((GROUP, ANN, 1, 450, 0), 7, 0, SIZE)
+    found = find_stretch(places, runs)
+    assert found is not None
+    assert len(found.runs) == 2 * 449 - CUT_SHORT
+    places.put((GROUP, ANN, 1, 2, 0), 7, 0, SIZE)
+    assert find_stretch(places, runs) is None
+
+
+def test_only_many_single_runs_are_looked_for() -> None:
+    numbered = Numbered()
+    for at in range(300):
+        key = (GROUP, ANN, 1, 1 + at, 0)
+        numbered.add(key, 1 + at + (at > 200), 2 if at == 200 else 1, bytes(16), 0)
+    assert numbered.single_runs(GROUP, 1, 0) is None
+    assert numbered.single_runs(GROUP, 1, SINGLE_RUNS_MIN) is None
+    found = numbered.single_runs(GROUP, 11, 11 + SINGLE_RUNS_MIN)
+    assert found is not None
+    assert found.keys() == [(GROUP, ANN, 1, 11 + at, 0) for at in range(SINGLE_RUNS_MIN)]
+    assert numbered.single_runs(GROUP, 1, 10**6) is None  # one of them has two
+    assert numbered.single_runs(GROUP, 10**9, 10**10) is None
+    assert numbered.single_runs(GROUP + 1, 1, 10**6) is None
 
 
 @pytest.mark.parametrize("lost", [ANN, BOB])

@@ -1,6 +1,11 @@
 """The outbox by hand: what is sent while a batch is under way leaves as one batch behind it."""
 
+import threading
+
+import pytest
+
 from samcast.client.outbox import BATCH_BYTES, BATCH_MESSAGES, Outbox
+from samcast.errors import RefusedError
 from samcast.group.sender import Confirmed, Sender, Submitted
 from samcast.wire.batch import cells_of, make_batch
 from tests.group.build import CONFIGURATION, GROUP, Draws
@@ -66,8 +71,44 @@ def test_a_batch_has_so_many_messages_at_most() -> None:
     sent.outbox.put(b"alone")
     sent.outbox.put_many([b""] * (BATCH_MESSAGES - 1), 0)
     sent.outbox.put_many([b""] * 2, 0)
-
     assert [one.count for one in sent.batches] == [1, BATCH_MESSAGES - 1]
+
+    sent.outbox.put_many([b""] * (BATCH_MESSAGES - 2), 0)
+    assert [one.count for one in sent.batches] == [1, BATCH_MESSAGES - 1, BATCH_MESSAGES]
+
+
+def test_what_is_on_its_way_is_never_out_of_sight() -> None:
+    """Who flushes or closes, at whatever moment, must find it."""
+    sent = Sent()
+    lock, seen = threading.Lock(), list[bool]()
+
+    class Looking:
+        def __enter__(self) -> None:
+            lock.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            outbox = sent.outbox
+            seen.append(bool(outbox._open.bodies or outbox._ready or outbox._under_way))
+            lock.release()
+
+    sent.outbox._lock = Looking()  # type: ignore[assignment]
+    sent.outbox.put(b"first")
+    sent.outbox.put(b"second")
+    sent.confirm(1)
+    assert len(sent.batches) == 2
+    assert all(seen)
+    sent.confirm(2)
+    assert not seen[-1]
+
+
+def test_a_batch_that_can_not_be_sent_fails_alone() -> None:
+    sent = Sent()
+    large = bytes(17 * 1024 * 1024)
+    failed = sent.outbox.put(b"x", large, large)
+    with pytest.raises(RefusedError, match="batch-bytes"):
+        failed.number(0)
+    sent.outbox.put(b"next")
+    assert [one.count for one in sent.batches] == [1]
 
 
 def test_what_is_large_goes_as_it_is_and_in_its_place() -> None:

@@ -98,6 +98,28 @@ def counters(*values: int) -> bytes:
     return array("Q", values).tobytes()
 
 
+def test_no_record_is_taken_twice() -> None:
+    one = stretch_of(RUNS[:1], [0])
+    twice = structs.replace(
+        one, who=one.who * 2, counters=one.counters * 2, offsets=one.offsets * 2
+    )
+    with pytest.raises(WireError, match="twice"):
+        arrow_of_stretch(twice)
+
+
+@pytest.mark.parametrize("field", ["sent_ms", "counter_first"])
+def test_numbers_that_no_column_holds_are_refused(field: str) -> None:
+    payload = bytearray(encode_batch(made(10, Message(b"x"), SENDERS[0])))
+    at = {"sent_ms": 64, "counter_first": 24}[field]
+    payload[at : at + 8] = (2**63).to_bytes(8, "little")
+    good = stretch_of([(Message(b"x"), 5)], [0])
+    record = encode_record(0, bytes(payload), generation=GENERATION, offset=good.offset)
+    told = counters(2**63) if field == "counter_first" else good.counters
+    bad = structs.replace(good, data=record, offsets=counters(good.offset), counters=told)
+    with pytest.raises(WireError, match="range"):
+        arrow_of_stretch(bad)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -119,6 +141,10 @@ def counters(*values: int) -> bytes:
         {"offsets": GOOD.offsets[8:] + GOOD.offsets[:8]},
         {"offset": GOOD.offset + 64},
         {"offset": 2**62},
+        {"offset": 2**63 - 64, "offsets": counters(*[2**63] * 4)},
+        {"generation": 2**40},
+        {"number_first": 2**64},
+        {"who": GOOD.who * 4000, "counters": GOOD.counters * 4000, "offsets": GOOD.offsets * 4000},
         {"generation": GENERATION + 1},
         {"group": 4},
         {"data": b""},

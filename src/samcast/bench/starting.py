@@ -17,7 +17,7 @@ from samcast.wire.batch import columns_from_cells, make_batch
 from samcast.wire.order import ROLE_DATA, Configuration, Server
 from samcast.wire.records import MarkRecord, encode_record
 
-FULL_BATCH_BYTES = 48 * 1024
+FULL_BATCH_BYTES = 48 * 1024  # Those of busy senders are larger, and so fewer.
 STORED_BYTES = 100 * 1000**3
 SENDERS = 4
 MARKED = 8  # batches whose numbers are written together

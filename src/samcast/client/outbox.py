@@ -20,6 +20,7 @@ from samcast.errors import (
 from samcast.group.sender import Confirmed, Failed, Opened, Sender, Stopped, Submitted
 from samcast.machine.ports import Effect
 from samcast.wire.batch import columns_from_cells
+from samcast.wire.errors import WireError
 from samcast.wire.group import AnswerKind
 
 BATCH_BYTES = 256 * 1024  # a batch is closed at this size; what nodes do for each is much the same
@@ -203,6 +204,8 @@ class Outbox:
             packed.size += size
             self._bytes += size
             place = len(packed.bodies) - 1
+            if packed.size >= BATCH_BYTES or place + 1 >= BATCH_MESSAGES:
+                self._close()
             must_wake = not self._is_woken
             self._is_woken = True
         if must_wake:
@@ -286,25 +289,24 @@ class Outbox:
 
     def pump(self) -> None:
         """Hand batches to the sender: full ones, and another if none is under way."""
-        batches: list[Packed] = []
         with self._lock:
             self._is_woken = False
-            while self._ready:
-                batches.append(self._ready.popleft())
+            batches = list(self._ready)
+            self._ready.clear()
             if self._open.bodies and not self._under_way and not batches:
                 batches.append(self._open)
                 self._open = Packed()
-        for packed in batches:
-            self._token += 1
-            self._under_way[self._token] = packed
-            if packed.number_first < 0:
-                event = Submitted(self._token, packed.bodies[0], -packed.number_first)
-                packed.number_first = 0
+            first = self._token + 1
+            self._token += len(batches)
+            # At once: who flushes, or stops us, must find each batch somewhere.
+            self._under_way.update(enumerate(batches, first))
+        for token, packed in enumerate(batches, first):
+            try:
+                event = _submitted(token, packed)
+            except WireError as error:
+                self._settle(token, 0, RefusedError(str(error)))
             else:
-                columns = columns_from_cells(packed.bodies, packed.keys, packed.headers)
-                event = Submitted(self._token, columns, len(packed.bodies))
-            packed.bodies, packed.keys, packed.headers = [], None, None
-            self.post(event)
+                self.post(event)
 
     def on_effect(self, effect: Effect) -> None:
         """What the sender says."""
@@ -320,19 +322,20 @@ class Outbox:
             self.stop(error_of(AnswerKind(effect.kind)))
 
     def _settle(self, token: int, number_first: int, error: ClientError | None) -> None:
-        packed = self._under_way.pop(token, None)
+        packed = self._under_way.get(token)
         if packed is None:
             return
         if error is not None:
             self._failed.append(packed)
         packed.settle(number_first, error)
         with self._lock:
+            self._under_way.pop(token, None)
             was_full = self._bytes > WAITING_BYTES_MAX
             self._bytes -= packed.size
             if was_full and self._bytes <= WAITING_BYTES_MAX:
                 self._room.notify_all()
-            waits = bool(self._open.bodies)
-        if waits and not self._under_way:
+            waits = bool(self._open.bodies) and not self._under_way
+        if waits:
             self.pump()
 
     def stop(self, error: ClientError | None = None) -> None:
@@ -351,3 +354,15 @@ class Outbox:
         for packed in waiting:
             self._failed.append(packed)
             packed.settle(0, why)
+
+
+def _submitted(token: int, packed: Packed) -> Submitted:
+    """What the sender takes; the messages are let go."""
+    if packed.number_first < 0:
+        event = Submitted(token, packed.bodies[0], -packed.number_first)
+        packed.number_first = 0
+    else:
+        columns = columns_from_cells(packed.bodies, packed.keys, packed.headers)
+        event = Submitted(token, columns, len(packed.bodies))
+    packed.bodies, packed.keys, packed.headers = [], None, None
+    return event

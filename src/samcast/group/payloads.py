@@ -342,10 +342,12 @@ class Numbered:
         at = runs.place_of(number) if runs is not None else -1
         if runs is None or at < 0 or runs.firsts[at] != number:
             return None
-        counts = runs.counts[at : at + min(SINGLE_RUNS_MAX, end - number)]
-        many = len(counts)
-        is_whole = counts.count(1) == many and runs.firsts[at + many - 1] == number + many - 1
-        return runs.slice(at, at + many) if is_whole and many >= SINGLE_RUNS_MIN else None
+        many = min(SINGLE_RUNS_MAX, end - number, len(runs.counts) - at)
+        if many < SINGLE_RUNS_MIN:
+            return None
+        is_single = runs.counts[at : at + many].count(1) == many
+        is_whole = is_single and runs.firsts[at + many - 1] == number + many - 1
+        return runs.slice(at, at + many) if is_whole else None
 
     def short_runs(self, group: int, number: int, end: int) -> tuple[int, RunSlice | None]:
         """The runs from the one that holds a number on, up to another, that follow each other and

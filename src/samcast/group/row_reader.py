@@ -63,6 +63,7 @@ class RowReader:
         self._sent = sent
         self._as_stored = as_stored
         self._checked_below = 0  # numbers that a server must look at itself before it sends them
+        self._sender: NodeId = 0  # of what has come
         self._waiting = 0
         self._asked = 0  # since when, in ms; 0: nobody
         self._due_ms = 0
@@ -83,6 +84,7 @@ class RowReader:
             if type(event) is Received:
                 handler = self._handlers.get(type(event.message))
                 if handler is not None and not self._is_done:
+                    self._sender = event.sender
                     handler(event.message, out)
             elif type(event) is Taken:
                 self._waiting -= 1
@@ -130,13 +132,21 @@ class RowReader:
         try:
             rows = arrow_of_stretch(stretch)
         except WireError as error:
-            # Its server may not know yet that its disk has rotted: this it finds out.
             out.append(Warn("stretch-unsound", str(error)))
-            self._checked_below = self.number_next + SINGLE_RUNS_MAX
-            self._asked, self._due_ms = 0, self._now_ms
+            self._on_unsound()
             return
         end = stretch.number_first + rows.num_rows
         self._come(RowsCame(None, (), end, (stretch.number_first, rows)), end, out)
+
+    def _on_unsound(self) -> None:
+        """The server may not know yet that its disk has rotted: it is to look at what it sends, and
+        so finds out. If it was asked for that already, somebody else may do better."""
+        if self.number_next < self._checked_below or self._sender not in self._servers:
+            self._due_ms = min(self._due_ms, self._now_ms + PAUSE_MS)
+            return
+        self._checked_below = self.number_next + SINGLE_RUNS_MAX
+        self._turn = self._servers.index(self._sender)
+        self._asked, self._due_ms = 0, self._now_ms
 
     def _on_skipped(self, skipped: Skipped, out: list[Effect]) -> None:
         """Nothing of the wanted time is there for a while."""

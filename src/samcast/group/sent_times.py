@@ -30,7 +30,7 @@ def stretch_within(runs: ByNumber, at: int, bounds: tuple[int, int]) -> tuple[in
         else:
             begin += len(sents)
     stop = begin
-    limit = min(limit, begin + RUNS_MAX)  # An answer has no more.
+    limit = min(limit, begin + RUNS_MAX)  # More aren't looked at for one answer.
     while stop < limit and (not runs.sents[stop] or first_ms <= runs.sents[stop] < end_ms):
         stop += 1
     return _number_at(runs, begin, limit), _number_at(runs, stop, limit)

@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections import Counter
+from operator import add
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from samcast.group.run_map import RunMap
 from samcast.group.storage import RunSlice
 from samcast.wire.stretch import SINGLE_RUNS_MIN
 
+TRIES = 4  # where a segment ends
 CUT_SHORT = 128  # runs, where a segment ends: those of other senders end a little before
 
 
@@ -26,17 +28,17 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     offsets: bytes  # u64, sender by sender
 
 
-def find_stretch(places: RunMap, runs: RunSlice) -> Found | None:
+def find_stretch(places: RunMap, runs: RunSlice, tries: int = TRIES) -> Found | None:
     """The first of these runs that lie in one segment, by a map of segments, offsets and lengths;
     None if that isn't so simple. Only the first one of each sender is looked up: who reads them
     sees whether these are they."""
-    if len(runs) < SINGLE_RUNS_MIN or any(runs.stages):
+    if len(runs) < SINGLE_RUNS_MIN or any(runs.stages) or not tries:
         return None
     firsts = dict(zip(reversed(runs.who), reversed(runs.counters), strict=True))
     counts = Counter(runs.who)
     segment = size = 0
     parts: list[Any] = []
-    ends: list[tuple[int, int]] = []
+    first, end = 2**63, 0
     for who, count in counts.items():
         stored = places.of_sender((runs.group, *runs.senders[who]))
         if stored is None:
@@ -47,13 +49,13 @@ def find_stretch(places: RunMap, runs: RunSlice) -> Found | None:
             return None
         segments, offsets, lengths = (column[at : at + count] for column in columns)
         segment = segment or segments[0]
-        here = segments.count(segment)
-        if here < count:
-            return find_stretch(places, runs[: max(0, len(runs) * here // count - CUT_SHORT)])
+        if segments.count(segment) < count:
+            here = next(at for at, other in enumerate(segments) if other != segment)
+            fewer = runs[: max(0, len(runs) * here // count - CUT_SHORT)]
+            return find_stretch(places, fewer, tries - 1)
         parts.append(offsets)
-        ends.append((offsets[-1], lengths[-1]))
+        # They don't always rise: what was missed and repaired lies behind what came meanwhile.
+        first, end = min(first, *offsets), max(end, *map(add, offsets, lengths))
         size += sum(lengths)
-    end, length = max(ends)
-    first = min(offsets[0] for offsets in parts)
     packed = b"".join(map(array.tobytes, parts))
-    return Found(runs, segment, first, end + length, size, list(counts), packed)
+    return Found(runs, segment, first, end, size, list(counts), packed)

@@ -52,6 +52,7 @@ from samcast.pipeline.reading import (
 from samcast.pipeline.sink import StreamWriter, Target, Writer, target_of
 from samcast.pipeline.tables import SCHEMA as TABLE_SCHEMA
 from samcast.pipeline.tables import TableReader, check_table
+from samcast.runtime.memory import keep_freed
 from samcast.wire.rows import ANY_TIME
 
 if TYPE_CHECKING:
@@ -307,6 +308,7 @@ def _partitions(
 
 
 def _rows(options: ReadOptions, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
+    keep_freed()  # A fifth to a third of what reading costs this process otherwise.
     if not isinstance(partition, Range):
         return iter(())
     span = (partition.first, partition.end, options.rows_per_batch)

@@ -1,4 +1,4 @@
-"""How a node's process treats its memory.
+"""How a node's process, or one that reads much, treats its memory.
 
 What was imported and recovered stays, and roles make next to no cycles: the collector looks for
 them seldom, and only among what is new. A batch of a megabyte is a few allocations of that size; by
@@ -22,6 +22,11 @@ def prepare_start() -> None:
     """While a node starts, all that it makes is going to stay."""
     gc.disable()
     gc.set_threshold(GC_THRESHOLD, 20, 100)
+    keep_freed()
+
+
+def keep_freed() -> None:
+    """Don't give large pieces back to the system, to get them again with the next batch."""
     with contextlib.suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)

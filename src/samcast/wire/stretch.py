@@ -7,10 +7,11 @@ them checks them and picks their parts, in columns.
 Tags go on from those of `wire.handing`.
 """
 
+import struct
 from typing import TYPE_CHECKING, Any
 
 from samcast.limits import SEGMENT_ALIGN_BYTES
-from samcast.wire.batch import SENDER_BYTES
+from samcast.wire.batch import COUNTER_END_MAX, SENDER_BYTES
 from samcast.wire.control import Control
 from samcast.wire.errors import WireError
 from samcast.wire.order import Natural
@@ -52,6 +53,15 @@ def arrow_of_stretch(stretch: Stretch) -> "pyarrow.RecordBatch":
     one that it should be, as it was written."""
     import pyarrow as arrow
 
+    try:
+        return _unpacked(stretch)
+    except (arrow.ArrowException, OverflowError, struct.error) as error:
+        raise _unsound(f"numbers out of range ({error})") from None
+
+
+def _unpacked(stretch: Stretch) -> "pyarrow.RecordBatch":
+    import pyarrow as arrow
+
     records = _Records(stretch)
     records.check()
     first, count = stretch.number_first, records.count
@@ -86,6 +96,7 @@ class _Records:
         self._longs = _view(arrow.uint64(), size // 8, self._data)
         self._who = self._which()
         self._at = self._places()
+        self._order = arrow.compute.array_sort_indices(self._at)  # as they lie
         self.counters = _view(arrow.uint64(), self.count, stretch.counters)
         self._lengths = [self.word(at).cast(arrow.int64()) for at in _LENGTHS]
 
@@ -106,12 +117,13 @@ class _Records:
         offsets = _view(arrow.int64(), self.count, stretch.offsets)
         by_sender = compute.array_sort_indices(self._who)  # which keeps the order of each
         offsets = offsets.take(compute.array_sort_indices(by_sender))
-        at = compute.subtract(offsets, stretch.offset)
-        ends = compute.min_max(at).as_py()
-        last = len(stretch.data) - _BODY_FROM - _HEADERS_BYTES
-        is_aligned = not compute.max(compute.bit_wise_and(at, SEGMENT_ALIGN_BYTES - 1)).as_py()
-        if ends["min"] < 0 or ends["max"] > last or not is_aligned:
+        ends = compute.min_max(offsets).as_py()
+        last = stretch.offset + len(stretch.data) - _BODY_FROM - _HEADERS_BYTES
+        if ends["min"] < stretch.offset or ends["max"] > last:
             raise _unsound("a record begins beyond what came")
+        at = compute.subtract(offsets, stretch.offset)
+        if compute.max(compute.bit_wise_and(at, SEGMENT_ALIGN_BYTES - 1)).as_py():
+            raise _unsound("a record begins where none can")
         return at
 
     def word(self, at: int) -> Any:
@@ -140,11 +152,22 @@ class _Records:
         ends = self._compute.add(begins, length)
         if self._compute.max(ends).as_py() > len(stretch.data):
             raise _unsound("a record goes beyond what came")
+        if self._overlap(begins.take(self._order), ends.take(self._order)):
+            raise _unsound("a record is told twice")  # Each copy would take memory.
+        for numbers in (self.counters, self.long(_SENT)):
+            if self._compute.max(numbers).as_py() >= COUNTER_END_MAX:
+                raise _unsound("a counter or a time is out of range")
         offsets = self._compute.add(self._at, stretch.offset).to_pylist()
         spans = zip(begins.to_pylist(), ends.to_pylist(), strict=True)
         checks = checks_of(stretch.data, stretch.generation, offsets, spans)
         if checks != self.word(_CHECK).to_pylist():
             raise _unsound("a record isn't as it was written")
+
+    def _overlap(self, begins: Any, ends: Any) -> bool:
+        if self.count == 1:
+            return False
+        is_free = self._compute.less(ends.slice(0, self.count - 1), begins.slice(1))
+        return not self._compute.all(is_free).as_py()
 
     def _compare(self, found: Any, wanted: Any) -> None:
         if not self._compute.all(self._compute.equal(found, wanted)).as_py():
@@ -168,8 +191,7 @@ class _Records:
 
     def cells(self) -> list[Any]:
         """Bodies, keys and headers."""
-        compute = self._compute
-        order = compute.array_sort_indices(self._at)
+        compute, order = self._compute, self._order
         picks = compute.multiply(compute.array_sort_indices(order), 2)
         first = compute.add(self._at, _BODY_FROM + _HEADERS_BYTES + _OFFSETS_BYTES)
         return [
@@ -193,7 +215,11 @@ def _checked_count(stretch: Stretch) -> int:
     count, senders = len(stretch.who) // 4, len(stretch.listed) // 4
     is_short = any(len(cells) != 8 * count for cells in (stretch.counters, stretch.offsets))
     is_short |= len(stretch.who) != 4 * count or len(stretch.listed) != 4 * senders
-    if is_short or not count or len(stretch.senders) != SENDER_BYTES * senders:
+    if (
+        is_short
+        or not 0 < count <= SINGLE_RUNS_MAX
+        or len(stretch.senders) != SENDER_BYTES * senders
+    ):
         raise _unsound("columns don't fit together")
     return count
 
