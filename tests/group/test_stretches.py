@@ -63,6 +63,17 @@ def test_what_was_missed_and_repaired_lies_behind_what_came_meanwhile() -> None:
     assert found.size == SIZE * 100
 
 
+def test_a_sender_that_came_with_the_next_segment_is_left_for_later() -> None:
+    places, numbers = RunMap("IQI"), ByNumber(GROUP)
+    for at in range(600):
+        key = (GROUP, ANN if at < 400 else BOB, 1, 1 + at, 0)
+        places.put(key, 1 if at < 400 else 2, SIZE * at, SIZE)
+        numbers.put(1 + at, 1, 0, key)
+    found = find_stretch(places, numbers.slice(0, 600))
+    assert found is not None
+    assert (found.segment, len(found.runs)) == (1, 400 - CUT_SHORT)
+
+
 def test_one_run_that_lies_elsewhere_is_not_searched_for_long() -> None:
     places, runs = stored()
     places.put((GROUP, ANN, 1, 450, 0), 7, 0, SIZE)

@@ -51,8 +51,8 @@ def find_stretch(places: RunMap, runs: RunSlice, tries: int = TRIES) -> Found | 
         segment = segment or segments[0]
         if segments.count(segment) < count:
             here = next(at for at, other in enumerate(segments) if other != segment)
-            fewer = runs[: max(0, len(runs) * here // count - CUT_SHORT)]
-            return find_stretch(places, fewer, tries - 1)
+            most = len(runs) * here // count if here else runs.who.index(who)
+            return find_stretch(places, runs[: max(0, most - CUT_SHORT)], tries - 1)
         parts.append(offsets)
         # They don't always rise: what was missed and repaired lies behind what came meanwhile.
         first, end = min(first, *offsets), max(end, *map(add, offsets, lengths))
