@@ -25,6 +25,7 @@ def stored(segment_of: int = 10**6) -> tuple[RunMap, RunSlice]:
     return places, numbers.slice(0, RUNS)
 
 
+@pytest.mark.req("PIP-01")
 def test_runs_that_lie_in_one_segment_are_found() -> None:
     places, runs = stored()
     found = find_stretch(places, runs[100:300])
