@@ -116,6 +116,22 @@ def test_copies_on_disks_that_are_not_listed_do_not_count(facts: Facts) -> None:
     broken("K", lambda: Copies(facts).on_numbered(KEY, b"d", CONFIGURATION))
 
 
+def test_who_leaves_takes_no_copies_along_that_the_others_lack(facts: Facts) -> None:
+    disks = {1: ROLE_COMMIT, 2: BOTH, 3: BOTH, 4: BOTH}
+
+    def of(number: int, *nodes: int) -> Configuration:
+        servers = tuple(Server(n, 100 + n, disks[n]) for n in nodes)
+        return Configuration(number, servers, 2, 2, 2)
+
+    facts.payloads[(KEY, b"d")] = {102: True, 109: True}  # One of the disks is gone.
+    facts.digest_of_run[KEY] = b"d"
+    change = Copies(facts).on_changed
+    change(of(1, 1, 2, 3, 4), of(2, 2, 3, 4), [KEY])  # It had none.
+    broken("K", lambda: change(of(1, 1, 2, 3, 4), of(2, 1, 2, 3), [KEY]))
+    facts.payloads[(KEY, b"d")] = {102: True, 103: True}
+    change(of(1, 1, 2, 3, 4), of(2, 1, 2, 3), [KEY])
+
+
 def test_accepting_below_a_promise_breaks_fencing(facts: Facts) -> None:
     fencing = Fencing(facts)
     fencing.on_promised(101, HIGH)

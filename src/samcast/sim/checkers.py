@@ -8,6 +8,7 @@ delivered, confirmed, voted and stored.
 
 from samcast.group.storage import BatchKey
 from samcast.wire.order import (
+    ROLE_DATA,
     AnyEntry,
     CollectEntry,
     ConfigEntry,
@@ -193,10 +194,12 @@ class Copies:
     def on_changed(
         self, before: Configuration, after: Configuration, wanted: list[BatchKey]
     ) -> None:
-        """Servers that go by order leave nothing behind that the others lack. (A disk that is
-        replaced under its server's name is gone already.)"""
+        """Data servers that go by order leave nothing behind that the others lack. (A disk that is
+        replaced under its server's name is gone already, and whoever has no payloads takes none
+        along.)"""
         listed = [s.node for s in after.servers]
-        if all(s.node in listed for s in before.servers) and after.k_data <= before.k_data:
+        stay = all(s.node in listed for s in before.servers if s.roles & ROLE_DATA)
+        if stay and after.k_data <= before.k_data:
             return
         for key in wanted:
             disks = self._facts.payloads.get((key, self._facts.digest_of_run[key]), {})
