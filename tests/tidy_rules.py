@@ -30,15 +30,17 @@ FUNCTION_LINES_MAX = 60
 
 # A folder may import itself, the top-level modules, and what stands beside it here.
 ORDERING = {"wire", "machine", "group"}
+STORING = ORDERING | {"disk"}
 SERVICES = {"broker", "objects", "gateway"}  # these three never import each other
-BELOW_CLIENT = ORDERING | SERVICES | {"archive", "checkpoint", "multicast", "runtime"}
+BELOW_CLIENT = STORING | SERVICES | {"archive", "checkpoint", "multicast", "runtime"}
 LAYERS: dict[str, set[str]] = {
     "wire": set(),
     "machine": {"wire"},
     "group": {"wire", "machine"},
+    "disk": ORDERING,
     "multicast": {"wire", "machine"},
     **dict.fromkeys(SERVICES, ORDERING),
-    "runtime": ORDERING | SERVICES | {"checkpoint", "multicast"},
+    "runtime": STORING | SERVICES | {"checkpoint", "multicast"},
     "checkpoint": ORDERING,
     "archive": ORDERING | {"runtime"},
     "client": BELOW_CLIENT,
@@ -47,7 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "bench": BELOW_CLIENT | {"client", "pipeline"},
     "cli": BELOW_CLIENT | {"bench", "client", "pipeline", "sim"},
     "testing": BELOW_CLIENT | {"client", "sim"},
-    "sim": ORDERING,
+    "sim": STORING,
 }
 TOP_MODULES = {
     "errors",
@@ -57,7 +59,7 @@ TOP_MODULES = {
 }  # open to all, and closed to all but each other
 USERS_OF_THE_PUBLIC_API = {"pipeline", "console", "cli"}
 
-PURE = ORDERING | SERVICES | {"multicast"}
+PURE = STORING | SERVICES | {"multicast"}
 IMPURE_MODULES = {
     "asyncio", "concurrent", "datetime", "fcntl", "glob", "logging", "mmap", "multiprocessing",
     "os", "pathlib", "random", "secrets", "select", "selectors", "shutil", "signal", "socket",

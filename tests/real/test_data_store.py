@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from samcast.disk import data_segments
+from samcast.disk.data_segments import OPEN_MAX, footer_of, segment_name
+from samcast.disk.data_store import DataStore
 from samcast.group.listing import DataRecovery, SegmentColumns
 from samcast.group.run_map import ByNumber
 from samcast.group.storage import BatchKey, StoreBatch, StoreMarks
-from samcast.runtime import data_store
-from samcast.runtime.data_segments import OPEN_MAX, footer_of, segments_in
-from samcast.runtime.data_store import DataStore
 from samcast.runtime.folder import write_durably
+from samcast.runtime.os_folder import OsFolder
 from samcast.runtime.scrub import Scrub
+from samcast.runtime.sync_thread import SyncThread
 from samcast.wire.batch import Batch, columns_from_cells, encode_batch, make_batch
 from samcast.wire.records import MarkRecord, encode_record
 
@@ -40,6 +42,17 @@ def store_of(counter: int) -> StoreBatch:
     return StoreBatch(counter, key(counter), made)
 
 
+def segments_in(folder: Path) -> list[tuple[int, Path]]:
+    return [(n, folder / segment_name(n)) for n in data_segments.segments_in(OsFolder(folder))]
+
+
+def start(
+    store: DataStore, on_synced: Callable[[int], None], on_failed: Callable[[Exception], None]
+) -> None:
+    loop = asyncio.get_running_loop()
+    store.start(lambda done: SyncThread(loop, "data", done, on_failed), on_synced, loop.call_later)
+
+
 async def written(folder: Path, counters: range, *, is_clean: bool = True) -> None:
     """A life that stores these, and marks each with its number."""
     loop = asyncio.get_running_loop()
@@ -50,9 +63,9 @@ async def written(folder: Path, counters: range, *, is_clean: bool = True) -> No
         if token >= last and not done.done():
             done.set_result(None)
 
-    store = DataStore(folder, SMALL)
+    store = DataStore(OsFolder(folder), SMALL)
     store.recover(UUID)
-    store.start(loop, on_synced, done.set_exception)
+    start(store, on_synced, done.set_exception)
     for counter in counters:
         store.store(store_of(counter))
     marks = tuple((*key(counter), counter) for counter in counters)
@@ -63,8 +76,10 @@ async def written(folder: Path, counters: range, *, is_clean: bool = True) -> No
 
 
 async def found(folder: Path) -> tuple[DataStore, DataRecovery]:
-    store = DataStore(folder, SMALL)
-    return store, store.recover(UUID)
+    store = DataStore(OsFolder(folder), SMALL)
+    recovery = store.recover(UUID)
+    assert recovery is not None
+    return store, recovery
 
 
 def run(folder: Path, check: Callable[[DataStore, DataRecovery], None]) -> None:
@@ -140,7 +155,7 @@ def test_a_footer_whose_columns_do_not_fit_together_means_scan(
         columns.runs[0].offsets = columns.runs[0].offsets[8:]
         return footer_of(columns, generation, end)
 
-    monkeypatch.setattr(data_store, "footer_of", crooked)
+    monkeypatch.setattr(data_segments, "footer_of", crooked)
     asyncio.run(written(tmp_path, range(1, 6)))
     monkeypatch.undo()
     run(tmp_path, holds(5))
@@ -188,17 +203,17 @@ def test_many_are_read_as_each_of_them_is(tmp_path: Path) -> None:
     run(tmp_path, check)
 
 
-def _failed(error: OSError) -> None:
+def _failed(error: Exception) -> None:
     raise error
 
 
 @pytest.mark.req("PIP-01")
 def test_many_are_read_as_they_lie(tmp_path: Path) -> None:
     async def main() -> None:
-        store = DataStore(tmp_path)
+        store = DataStore(OsFolder(tmp_path))
         store.recover(UUID)
         synced = asyncio.Event()
-        store.start(asyncio.get_running_loop(), lambda token: synced.set(), _failed)
+        start(store, lambda token: synced.set(), _failed)
         numbers = ByNumber(1)
         for at in range(1, 101):
             store.store(store_of(at))

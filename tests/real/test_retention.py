@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 import samcast
+from samcast.disk.data_store import DataStore
 from samcast.errors import CollectedError, ConfigError
 from samcast.group.listing import DataRecovery
-from samcast.runtime.data_segments import segments_in
-from samcast.runtime.data_store import DataStore
 from samcast.runtime.local_cluster import LocalCluster
+from samcast.runtime.os_folder import OsFolder
 from samcast.runtime.tidying import Tidying
 from samcast.wire.order import Keep
 from tests.real.striking import NODES, pause, restart
-from tests.real.test_data_store import SMALL, UUID, batch, key, written
+from tests.real.test_data_store import SMALL, UUID, batch, key, segments_in, start, written
 
 WAIT_S = 20.0
 
@@ -121,28 +121,29 @@ def test_of_two_who_change_the_same_one_wins_and_the_other_goes_on_from_there(
 # Segments.
 
 
-def failed(error: OSError) -> None:
+def failed(error: Exception) -> None:
     pytest.fail(str(error))
 
 
 async def tidied(folder: Path, gone: range) -> tuple[int, int]:
     """A life in which these are given up: segments deleted, payloads moved."""
-    store = DataStore(folder, SMALL)
+    store = DataStore(OsFolder(folder), SMALL)
     store.recover(UUID)
-    store.start(asyncio.get_running_loop(), lambda token: None, failed)
+    start(store, lambda token: None, failed)
     store.forget([key(i) for i in gone])
     tidying = Tidying(store, failed)
     await tidying.look()
     left = set(store.stored_keys())
     assert left.isdisjoint(key(i) for i in gone)
     store.close()
-    return tidying.deleted, tidying.moved
+    return store.deleted, store.moved
 
 
 def recovered(folder: Path) -> DataRecovery:
     async def main() -> DataRecovery:
-        store = DataStore(folder, SMALL)
+        store = DataStore(OsFolder(folder), SMALL)
         recovery = store.recover(UUID)
+        assert recovery is not None
         for found in recovery.found():
             assert store.read(found.key) is not None
         store.close()
@@ -170,13 +171,13 @@ def test_what_little_is_of_use_in_a_segment_is_moved_with_its_number(tmp_path: P
     gone = [i for i in range(1, 60) if i not in kept]
 
     async def main() -> None:
-        store = DataStore(tmp_path, SMALL)
+        store = DataStore(OsFolder(tmp_path), SMALL)
         store.recover(UUID)
-        store.start(asyncio.get_running_loop(), lambda token: None, failed)
+        start(store, lambda token: None, failed)
         store.forget([key(i) for i in gone])
         tidying = Tidying(store, failed)
         await tidying.look()
-        assert tidying.moved == len(kept)
+        assert store.moved == len(kept)
         for i in kept:
             assert store.read(key(i)) is not None
         store.close()

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from samcast.disk.data_store import DataStore
 from samcast.group.payloads import key_of
 from samcast.group.storage import BatchKey, SendStored, StoreBatch
-from samcast.runtime.data_segments import segments_in
-from samcast.runtime.data_store import DataStore
+from samcast.runtime.os_folder import OsFolder
 from samcast.runtime.serving import PAUSE_S, PIECE_BYTES, UNDER_WAY_BYTES, Serving
 from samcast.wire.batch import Batch, columns_from_cells, encode_batch, make_batch
 from samcast.wire.group import Repair
+from tests.real.test_data_store import segments_in, start
 
 READER, LIVE = 1001, 1002
 
@@ -28,7 +29,7 @@ class Node:
     """A store with payloads, and what is sent from it."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = DataStore(folder)
+        self.store = DataStore(OsFolder(folder))
         self.sent: list[tuple[int, list[int]]] = []
         self.rotted: list[BatchKey] = []
         self.under_way: dict[int, int | None] = {}
@@ -47,7 +48,7 @@ class Node:
             if token == len(sizes):
                 durable.set()
 
-        self.store.start(asyncio.get_running_loop(), on_synced, _fail)
+        start(self.store, on_synced, _fail)
         for at, size in enumerate(sizes, 1):
             of = batch(at, size)
             self.store.store(StoreBatch(at, key_of(of), of))
@@ -63,7 +64,7 @@ class Node:
         assert not len(self.serving)
 
 
-def _fail(error: OSError) -> None:
+def _fail(error: Exception) -> None:
     raise error
 
 

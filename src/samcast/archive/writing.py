@@ -32,7 +32,8 @@ from samcast.archive.index import (
 )
 from samcast.archive.reading import numbers_of
 from samcast.errors import DiskError
-from samcast.runtime.folder import sync_folder, write_durably
+from samcast.runtime.folder import write_durably
+from samcast.runtime.os_folder import sync_folder
 
 
 @contextlib.contextmanager

@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 
 from samcast.bench.measuring import Measuring, Result
+from samcast.disk.data_store import SEGMENT_BYTES, DataStore
 from samcast.group.data_server import DataServer
 from samcast.group.payloads import key_of
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import StoreBatch, StoreMarks
-from samcast.runtime.data_store import SEGMENT_BYTES, DataStore
+from samcast.runtime.os_folder import OsFolder
+from samcast.runtime.sync_thread import SyncThread
 from samcast.wire.batch import columns_from_cells, make_batch
 from samcast.wire.order import ROLE_DATA, Configuration, Server
 from samcast.wire.records import MarkRecord, encode_record
@@ -30,6 +32,7 @@ def start(m: Measuring) -> Result:
     are small ones here, since a start reads none of them."""
     batches = m.scaled(STORED_BYTES // FULL_BATCH_BYTES)
     folder = m.cluster.folder / "starting"
+    folder.mkdir(parents=True)
     asyncio.run(_fill(folder, batches))
     command = [sys.executable, "-m", "samcast.bench.starting", str(folder)]
     took, resident_mb = subprocess.run(
@@ -41,9 +44,14 @@ def start(m: Measuring) -> Result:
 
 async def _fill(folder: Path, batches: int) -> None:
     per_segment = SEGMENT_BYTES // FULL_BATCH_BYTES
-    store = DataStore(folder, segment_bytes=per_segment * RECORD_BYTES)
-    failed: list[OSError] = []
-    store.start(asyncio.get_running_loop(), lambda token: None, failed.append)
+    store = DataStore(OsFolder(folder), segment_bytes=per_segment * RECORD_BYTES)
+    failed: list[Exception] = []
+    loop = asyncio.get_running_loop()
+    store.start(
+        lambda on_synced: SyncThread(loop, "data", on_synced, failed.append),
+        lambda token: None,
+        loop.call_later,
+    )
     marks: list[tuple[int, bytes, int, int, int, int]] = []
     for number in range(1, batches + 1):
         batch = make_batch(
@@ -65,7 +73,8 @@ async def _fill(folder: Path, batches: int) -> None:
 
 async def _load(folder: Path) -> float:
     began = time.perf_counter()
-    recovery = DataStore(folder).recover(1)
+    recovery = DataStore(OsFolder(folder)).recover(1)
+    assert recovery is not None
     configuration = Configuration(1, (Server(1, 1, ROLE_DATA),), 1, 1, 1)
     server = DataServer(1, configuration, GroupSettings(), recovery)
     took = time.perf_counter() - began

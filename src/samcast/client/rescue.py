@@ -24,6 +24,9 @@ from samcast.client.backup import (
     Say,
     check,
 )
+from samcast.disk.data_store import DataStore
+from samcast.disk.layout import DATA, ORDER, SUPER
+from samcast.disk.order_store import OrderStore
 from samcast.errors import DiskError
 from samcast.group.commit_server import CommitServer
 from samcast.group.core import Core
@@ -34,9 +37,8 @@ from samcast.group.storage import BatchKey
 from samcast.machine.quorum import servers_with
 from samcast.runtime.chance import SystemChance
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
-from samcast.runtime.data_store import DataStore
-from samcast.runtime.folder import SUPER, lock_folder, write_durably
-from samcast.runtime.order_store import OrderStore
+from samcast.runtime.folder import lock_folder, write_durably
+from samcast.runtime.os_folder import OsFolder
 from samcast.wire.batch import Batch, columns_from_cells, decode_batch, make_batch
 from samcast.wire.order import (
     CELL,
@@ -93,14 +95,15 @@ class _Disk:
         if record is None:
             raise DiskError(f"{node.folder / SUPER} can't be read; do without this disk")
         self.uuid = record.uuid
-        self._order = OrderStore(node.folder / "order")
-        order = self._order.recover(record.uuid)
+        folder = OsFolder(node.folder)
+        self._order = OrderStore(folder.folder(ORDER))
+        order = self._order.recover(record.uuid, is_laid_out=record.layout > 0)
         if order is None:
             raise DiskError(f"the vote in {node.folder} can't be read; do without this disk")
         initial, settings = plan.configuration(), plan.settings
         self.commit = CommitServer(node.id, initial, settings, order, SystemChance())
-        self.data = DataStore(node.folder / "data")
-        recovery = self.data.recover(record.uuid)
+        self.data = DataStore(folder.folder(DATA))
+        recovery = self.data.recover_left(record.uuid)
         self.counts = {found.key: found.count for found in recovery.found()}
         self.numbers = recovery.numbers()
 

@@ -95,6 +95,12 @@ class SegmentColumns(msgspec.Struct, array_like=True):
     runs: list[StoredRuns] = []
     stages: list[Listed] = []
     marks: list[tuple[BatchKey, int]] = []  # of payloads that aren't runs of this segment
+    is_synced: bool = False  # all that is listed was, before this was written
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it."""
+        return not (self.runs or self.stages or self.marks)
 
 
 class DataRecovery(msgspec.Struct, frozen=True):

@@ -48,12 +48,14 @@ def read_super(data: bytes) -> SuperRecord | None:
     return decode_super(twin.record) if twin.state is TwinState.FOUND else None
 
 
-def read_vote(data: bytes) -> VoteFound:
-    """The vote, if there ever was one."""
+def read_vote(data: bytes, *, may_be_empty: bool) -> VoteFound:
+    """The vote, if there ever was one. A disk says so itself that there was none, by a record
+    without content; only those of earlier versions have nothing at all there."""
     twin = decode_twin(data)
     if twin.state is not TwinState.FOUND:
-        return VoteFound(None, 0, twin.state is TwinState.EMPTY, True)
-    return VoteFound(decode_vote(twin.record), twin.sequence, True, twin.is_whole)
+        return VoteFound(None, 0, may_be_empty and twin.state is TwinState.EMPTY, True)
+    vote = decode_vote(twin.record) if twin.record else None
+    return VoteFound(vote, twin.sequence, True, twin.is_whole)
 
 
 def read_snapshots(files: Iterable[bytes]) -> list[bytes]:
@@ -68,9 +70,12 @@ def recover_order(
     segments: Mapping[int, bytes],
     segment_bytes: int,
     snapshots: Sequence[bytes],
+    *,
+    is_laid_out: bool,
 ) -> tuple[OrderRecovery, JournalWriter, Verdict]:
-    """The journal's records, a writer that goes on behind them, and in which state it was."""
-    scan = scan_journal(segments, segment_bytes=segment_bytes)
+    """The journal's records, a writer that goes on behind them, and in which state it was. All
+    files were synced before they were read: what is acted on must not vanish with the power."""
+    scan = scan_journal(segments, segment_bytes=segment_bytes, is_laid_out=is_laid_out)
     writer = JournalWriter(segment_bytes=segment_bytes, state=scan.state)
     writer.note_synced(writer.sequence)
     records = [decode_record(record) for record in scan.records]

@@ -8,22 +8,12 @@ import os
 import secrets
 from pathlib import Path
 
+from samcast.disk.layout import GIVEN_UP, SUPER, lay_out
 from samcast.errors import DiskError
-from samcast.group.recovery import read_super
-from samcast.wire.records import SuperRecord, encode_record
-from samcast.wire.twin import encode_twin
+from samcast.runtime.os_folder import OsFolder, sync_folder
+from samcast.wire.records import SuperRecord
 
-SUPER = "super"
 LOCK = "lock"
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -55,43 +45,13 @@ def lock_folder(folder: Path) -> int:
     return fd
 
 
-def identity_of(folder: Path) -> int:
-    """Tells this folder from a copy or a restored one: files that are copied have other inodes."""
-    status = (folder / SUPER).stat()
-    return (status.st_ino << 20 ^ status.st_dev) % 2**62 or 1
-
-
 def format_folder(folder: Path, node: int, uuid: int = 0) -> SuperRecord:
     """Begin a disk; without a uuid it is one that nobody knows yet, and must be let in."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / SUPER
-    path.unlink(missing_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
-    try:
-        record = SuperRecord(node, uuid or 1 + secrets.randbelow(2**62), identity_of(folder))
-        os.write(fd, encode_twin(1, encode_record(record)))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    sync_folder(folder)
-    return record
-
-
-def open_folder(folder: Path, node: int) -> SuperRecord | None:
-    """Whose disk this is, or None if it isn't ours as we left it: then it counts as lost."""
-    try:
-        data = (folder / SUPER).read_bytes()
-    except FileNotFoundError:
-        return None
-    record = read_super(data)
-    if record is None:
-        return None
-    if record.node != node:
-        raise DiskError(
-            f"{folder} belongs to node {record.node}, and this is node {node}; correct the folder"
-            " in the configuration"
-        )
-    return record if record.identity == identity_of(folder) else None
+    for path in made:
+        sync_folder(path.parent)
+    return lay_out(OsFolder(folder), node, uuid or 1 + secrets.randbelow(2**62))
 
 
 def set_aside(folder: Path) -> Path | None:
@@ -99,9 +59,13 @@ def set_aside(folder: Path) -> Path | None:
     held = [p for p in folder.iterdir() if p.name != LOCK and not p.name.startswith("lost-")]
     if not held:
         return None
+    if (folder / SUPER).exists():  # first: who finds the rest without it knows what it is
+        (folder / SUPER).rename(folder / GIVEN_UP)
+        sync_folder(folder)
     aside = folder / f"lost-{secrets.token_hex(4)}"
     aside.mkdir()
-    for path in held:
-        path.rename(aside / path.name)
+    for path in sorted(held, key=lambda path: path.name == SUPER):
+        (path if path.exists() else folder / GIVEN_UP).rename(aside / path.name)
+    sync_folder(aside)
     sync_folder(folder)
     return aside

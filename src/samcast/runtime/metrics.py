@@ -13,11 +13,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from samcast.disk.data_store import DataStore
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
-from samcast.runtime.data_store import DataStore
 from samcast.runtime.histogram import Histogram
-from samcast.runtime.order_store import OrderStore
+from samcast.runtime.sync_thread import SyncThread
 from samcast.runtime.telling import Telling
 from samcast.version import VERSION
 
@@ -27,10 +27,12 @@ GROUPS_MAX = 200  # with a line each; the others are in the sum
 class Metrics(Collector):
     """The numbers of one node."""
 
-    def __init__(self, telling: Telling, order: OrderStore, payloads: DataStore) -> None:
+    def __init__(
+        self, telling: Telling, payloads: DataStore, devices: dict[str, SyncThread]
+    ) -> None:
         self._telling = telling
-        self._order = order
         self._payloads = payloads
+        self._devices = devices
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -119,15 +121,15 @@ class Metrics(Collector):
         yield dropped
 
     def _of_disks(self) -> Iterator[Metric]:
-        stores = (("order", self._order), ("data", self._payloads))
         syncs = CounterMetricFamily(
             "samcast_syncs", "How often a disk was waited for.", labels=["log"]
         )
-        for log, store in stores:
-            syncs.add_metric([log], store.syncs)
+        for log, device in self._devices.items():
+            syncs.add_metric([log], device.syncs)
         yield syncs
         yield _times("samcast_sync_seconds", "How long a write and its sync took.",
-                     [([("log", log)], store.sync_s) for log, store in stores])  # fmt: skip
+                     [([("log", log)], device.sync_s)
+                      for log, device in self._devices.items()])  # fmt: skip
         yield CounterMetricFamily(
             "samcast_payload_bytes", "Written to data segments.", self._payloads.bytes_written
         )

@@ -44,16 +44,14 @@ from samcast.machine.ports import (
 from samcast.runtime.chance import SystemChance
 from samcast.runtime.checkpointing import Checkpointing
 from samcast.runtime.cluster_file import ClusterPlan, host_and_port
-from samcast.runtime.data_store import DataStore
 from samcast.runtime.datagrams import datagrams_of
 from samcast.runtime.directory import Directory
-from samcast.runtime.folder import format_folder, lock_folder, open_folder, set_aside
+from samcast.runtime.disks import Disks
 from samcast.runtime.host import Host
 from samcast.runtime.log import Form, Log
 from samcast.runtime.memory import prepare_start, settle
 from samcast.runtime.mesh import Mesh
 from samcast.runtime.metrics_page import MetricsPage
-from samcast.runtime.order_store import OrderStore
 from samcast.runtime.scrub import Scrub
 from samcast.runtime.serving import Serving
 from samcast.runtime.telling import Telling
@@ -61,7 +59,6 @@ from samcast.runtime.tidying import Tidying
 from samcast.runtime.trail import Trail
 from samcast.runtime.warnings import Warnings
 from samcast.wire.order import EPOCH_NONE, Epoch
-from samcast.wire.records import SuperRecord
 
 if TYPE_CHECKING:
     from samcast.runtime.metrics import Metrics
@@ -97,14 +94,12 @@ class Node:
         self._mesh.on_removed = self._on_removed
         self._removed_at = 0.0
         self._telling.mesh = self._mesh
-        self._order: OrderStore | None = None
-        self._data: DataStore | None = None
+        self._disks = Disks(self._node, self._say)
         self._serving: Serving | None = None
         self._commit_server: CommitServer | None = None
         self._data_server: DataServer | None = None
         self._checkpointing: Checkpointing | None = None
         self._data_at = self._checkpoint_at = -1
-        self._lock = -1
         self._metrics: Metrics | None = None
         self._stopped = asyncio.Event()
         self._exit_code = 0
@@ -126,11 +121,10 @@ class Node:
         if page is not None:
             await page.start()  # first: who finds the node listening finds its numbers too
         await self._mesh.start()
-        assert self._data is not None
         host, port = self._node.listens_on
         self._say("listening", f"{self._node.name} listens on {host}:{port}", port=port)
-        scrub = self._telling.scrub = Scrub(self._data, self._on_rotted)
-        tidying = Tidying(self._data, self._on_disk_failed)
+        scrub = self._telling.scrub = Scrub(self._disks.data, self._on_rotted)
+        tidying = Tidying(self._disks.data, self._on_bug)
         watching = [create_task(work) for work in (self._watch(), scrub.run(), tidying.run())]
         for task in watching:
             task.add_done_callback(self._on_task_done)
@@ -145,7 +139,7 @@ class Node:
             if page is not None:
                 page.stop()
             await self._mesh.stop()
-            self._close_disks()
+            self._disks.close()
         return self._exit_code
 
     def _metrics_page(self) -> MetricsPage | None:
@@ -157,38 +151,22 @@ class Node:
         if self._metrics is None:
             from samcast.runtime.metrics import Metrics  # a start needn't wait for it
 
-            assert self._order is not None
-            assert self._data is not None
-            self._metrics = Metrics(self._telling, self._order, self._data)
+            self._metrics = Metrics(self._telling, self._disks.data, self._disks.devices)
         return self._metrics.text()
 
     def _open_disks(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = lock_folder(self._folder)
-        disk = open_folder(self._folder, self._node.id)
-        if disk is None:
-            disk = self._begin_disk("it is empty, a copy, or unreadable")
+        found = self._disks.open()
         self._directory.keep_in(self._folder)
-        self._order = OrderStore(self._folder / "order")
-        order = self._order.recover(disk.uuid)
-        if order is None:
-            self._order.close()
-            disk = self._begin_disk("its vote can't be read")
-            self._order = OrderStore(self._folder / "order")
-            order = self._order.recover(disk.uuid)
-            assert order is not None
-        self._data = DataStore(self._folder / "data")
-        self._serving = Serving(self._data, self.send, self._mesh.under_way, self._on_rotted)
-        data = self._data.recover(disk.uuid)
-        self._telling.uuid = disk.uuid
+        self._serving = Serving(self._disks.data, self.send, self._mesh.under_way, self._on_rotted)
+        self._telling.uuid = found.uuid
         settings, initial = self._plan.settings, self._plan.configuration()
         if "commit" in self._node.roles:
             self._commit_server = self._telling.commit = CommitServer(
-                self._node.id, initial, settings, order, SystemChance()
+                self._node.id, initial, settings, found.order, SystemChance()
             )
         if "checkpoint" in self._node.roles:
             self._checkpointing = Checkpointing(
-                CheckpointServer(self._node.id, disk.uuid, initial, settings),
+                CheckpointServer(self._node.id, found.uuid, initial, settings),
                 self._folder / "checkpoints",
                 f"{self._node.host}:{self._node.port}",
                 lambda event: self._host.post(self._checkpoint_at, event),
@@ -199,30 +177,10 @@ class Node:
             self._telling.fold_problems = self._checkpointing.problems
         if "data" in self._node.roles:
             self._data_server = self._telling.data = DataServer(
-                self._node.id, initial, settings, data
+                self._node.id, initial, settings, found.data
             )
-
-    def _begin_disk(self, why: str) -> SuperRecord:
-        """A disk that nobody knows: the cluster must let it in before it counts for anything."""
-        aside = set_aside(self._folder)
-        if aside is not None:
-            self._say(
-                "disk-set-aside",
-                f"{self._folder} can't be used as it is ({why}); it is kept in {aside}",
-                kept_in=str(aside),
-            )
-        record = format_folder(self._folder, self._node.id)
-        self._say(
-            "disk-new",
-            f"{self._node.name} begins with a new disk and waits until the cluster lets it in (if"
-            " the whole cluster is new: stop it, empty the folder, and `samcast format` it)",
-        )
-        return record
 
     def _start_roles(self) -> None:
-        loop = asyncio.get_running_loop()
-        assert self._order is not None
-        assert self._data is not None
         roles: list[Role] = []
         channels = [Channel.GLOBAL]
         if self._commit_server is not None:
@@ -235,22 +193,17 @@ class Node:
         if self._checkpointing is not None:
             self._checkpoint_at = len(roles)
             roles.append(self._checkpointing.role)
-        self._order.start(
-            loop, lambda token: self._host.post(0, Stored(token)), self._on_disk_failed
+        self._disks.start(
+            asyncio.get_running_loop(),
+            lambda token: self._host.post(0, Stored(token)),
+            self._on_data_stored,
+            self._on_bug,
         )
-        self._data.start(loop, self._on_data_stored, self._on_disk_failed)
         self._host.start(roles, channels)
 
     def _on_data_stored(self, token: int) -> None:
         self._trail.stored(token)
         self._host.post(self._data_at, Stored(token))
-
-    def _close_disks(self) -> None:
-        for store in (self._order, self._data):
-            if store is not None:
-                store.close()
-        if self._lock >= 0:
-            os.close(self._lock)
 
     def _on_connection(self, event: Reachable | Unreachable) -> None:
         name = self._directory.name_of(event.node)
@@ -261,18 +214,12 @@ class Node:
         if self._commit_server is not None:
             self._host.post(0, event)
 
-    def _on_disk_failed(self, error: OSError) -> None:
-        """Nobody knows what is on the disk now: stop at once, and start from what is there."""
-        self._say(
-            "disk-failed",
-            f"the disk failed: {error}; this node stops. Mend the disk, then start it again",
-        )
-        os._exit(EXIT_DISK)
-
     def _on_bug(self, error: BaseException) -> None:
-        """A role that broke an assumption must not go on."""
-        if isinstance(error, DiskError | OSError):
-            self._say("disk-failed", f"{error}; this node stops")
+        """A role that broke an assumption must not go on; nor must anybody when nobody knows what
+        is on the disk. Stop at once, and start from what is there."""
+        if isinstance(error, OSError):
+            mend = "" if isinstance(error, DiskError) else ". Mend the disk, then start it again"
+            self._say("disk-failed", f"the disk failed: {error}; this node stops{mend}")
             os._exit(EXIT_DISK)
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exception(error)
@@ -288,6 +235,7 @@ class Node:
     async def _watch(self) -> None:
         while True:
             self._check_room()
+            self._disks.order.look_ahead()
             self._see_who_leads()
             self._see_who_serves()
             if self._checkpointing is not None:
@@ -356,6 +304,7 @@ class Node:
         self._unchecked_bytes = 0
         free = shutil.disk_usage(self._folder).free
         is_full = free < ROOM_RESERVED_BYTES * (1.5 if self._is_full else 1)
+        is_full |= self._disks.order.is_short  # what is left is for votes
         if is_full != self._is_full and self._data_at >= 0:
             self._is_full = is_full
             self._host.post(self._data_at, Filled() if is_full else Freed())
@@ -379,8 +328,7 @@ class Node:
     def _apply(self, at: int, effect: Effect) -> None:
         if isinstance(effect, Store):
             is_data = type(effect) is StoreBatch or type(effect) is StoreMarks
-            store = self._data if is_data else self._order
-            assert store is not None
+            store = self._disks.data if is_data else self._disks.order
             store.store(effect)
             if type(effect) is StoreBatch:
                 self._unchecked_bytes += len(effect.batch.columns)
@@ -393,9 +341,8 @@ class Node:
             assert self._serving is not None
             self._serving.send_rows(effect)
         elif isinstance(effect, DropBatch | DropCollected):
-            assert self._data is not None
             keys = (effect.key,) if isinstance(effect, DropBatch) else effect.keys
-            self._data.forget(keys)
+            self._disks.data.forget(keys)
         elif type(effect) is Introduce:
             self._mesh.introduce(effect.places)
         elif type(effect) is Configured:

@@ -5,9 +5,9 @@ what it took.
 import asyncio
 from collections.abc import Callable
 
+from samcast.disk.data_store import DataStore
 from samcast.group.recovery import Place
 from samcast.group.storage import BatchKey
-from samcast.runtime.data_store import DataStore
 
 BYTES_PER_S = 4 * 1024 * 1024
 FIRST_S = 60.0  # after a start

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from samcast.disk.data_store import DataStore
 from samcast.group.storage import BatchKey, SendRows, SendStored
 from samcast.machine.ports import NodeId
-from samcast.runtime.data_store import DataStore
 from samcast.wire.group import Repair
 from samcast.wire.rows import RUNS_MAX, gather
 from samcast.wire.stretch import Stretch

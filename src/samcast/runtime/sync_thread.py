@@ -13,16 +13,16 @@ import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 
+from samcast.disk.folder import Chunk, Hook
 from samcast.runtime.histogram import Histogram
+from samcast.runtime.os_folder import write_all
 
-Chunk = tuple[int, int, bytes]  # file descriptor, offset, what to write there
-Job = tuple[int, Sequence[Chunk], Callable[[], None] | None]  # token, writes, done before the sync
+Job = tuple[int, Sequence[Chunk], Hook | None]  # token, writes, what is done before them
 
 INLINE_BYTES = 64 * 1024
 INLINE_PAUSE_S = 0.001  # since the last sync: a busy device is the thread's
 SLOW_S = 0.002  # a sync that takes longer is not for the loop
 SLOW_PAUSE_S = 0.2
-IOV_MAX = 512
 
 
 class SyncThread:
@@ -33,7 +33,7 @@ class SyncThread:
         loop: AbstractEventLoop,
         name: str,
         on_synced: Callable[[int], None],
-        on_failed: Callable[[OSError], None],
+        on_failed: Callable[[Exception], None],
     ) -> None:
         self._loop = loop
         self._on_synced = on_synced
@@ -48,9 +48,7 @@ class SyncThread:
         self.sync_s = Histogram()
         self._thread.start()
 
-    def put(
-        self, token: int, chunks: Sequence[Chunk], before: Callable[[], None] | None = None
-    ) -> None:
+    def put(self, token: int, chunks: Sequence[Chunk], before: Hook | None = None) -> None:
         """Have this written; `on_synced` is called in the loop with the highest token done."""
         if self._has_failed:
             return  # Nothing that comes after a failure may ever count as stored.
@@ -65,7 +63,7 @@ class SyncThread:
             self._under_way += 1
             self._jobs.put(job)
 
-    def _may_inline(self, chunks: Sequence[Chunk], before: Callable[[], None] | None) -> bool:
+    def _may_inline(self, chunks: Sequence[Chunk], before: Hook | None) -> bool:
         if self._under_way or before is not None or time.monotonic() < self._inline_from:
             return False
         return sum(len(data) for _, _, data in chunks) <= INLINE_BYTES
@@ -77,13 +75,18 @@ class SyncThread:
         began = time.monotonic()
         try:
             self._write(jobs)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - Whatever it is, nothing more is synced.
             self._has_failed = True
             self._on_failed(error)
             return
         now = time.monotonic()
         self._inline_from = now + (SLOW_PAUSE_S if now - began > SLOW_S else INLINE_PAUSE_S)
-        self._on_synced(jobs[-1][0])
+        self._tell_synced(jobs)
+
+    def _tell_synced(self, jobs: list[Job]) -> None:
+        token = max(token for token, _, _ in jobs)
+        if token:
+            self._on_synced(token)
 
     def close(self) -> None:
         """Finish what waits, then end."""
@@ -105,18 +108,18 @@ class SyncThread:
                 jobs.append(more)
             try:
                 self._write(jobs)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - Whatever it is, nothing more is synced.
                 self._has_failed = True
                 self._tell(self._on_failed, error)
                 return
-            self._tell(self._on_done, len(jobs), jobs[-1][0])
+            self._tell(self._on_done, jobs)
             if is_last:
                 return
 
-    def _on_done(self, count: int, token: int) -> None:
-        self._under_way -= count
+    def _on_done(self, jobs: list[Job]) -> None:
+        self._under_way -= len(jobs)
         self._inline_from = time.monotonic() + INLINE_PAUSE_S
-        self._on_synced(token)
+        self._tell_synced(jobs)
 
     def _tell(self, call: Callable[..., None], *arguments: object) -> None:
         try:
@@ -147,15 +150,3 @@ class SyncThread:
             os.fdatasync(fd)
         self.syncs += 1
         self.sync_s.note(time.monotonic() - began)
-
-
-def write_all(fd: int, offset: int, parts: list[bytes]) -> None:
-    """Write these one after the other; a short write is gone on with."""
-    for at in range(0, len(parts), IOV_MAX):
-        piece = parts[at : at + IOV_MAX]
-        wanted = sum(map(len, piece))
-        written = os.pwritev(fd, piece, offset)
-        while written < wanted:
-            rest = b"".join(piece)[written:]
-            written += os.pwrite(fd, rest, offset + written)
-        offset += wanted

@@ -182,6 +182,7 @@ class Cluster:
         process.clock_offset_ms = self.world.chance.pick((0, 0, 5, 10**6))
         self.judge.on_start(process, data)
         process.start(roles)
+        self.world.begin_disk(process)
         if bits & ROLE_CHECKPOINT:
             self.folding.on_started(process)
         return is_new

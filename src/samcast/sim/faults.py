@@ -11,6 +11,7 @@ from samcast.group.election import State
 from samcast.group.storage import Freed
 from samcast.sim.client_faults import ClientFaults
 from samcast.sim.cluster import Cluster
+from samcast.sim.disk_faults import DiskFaults
 from samcast.sim.network_faults import NetworkFaults
 from samcast.sim.plots import Plots
 from samcast.sim.server_faults import ServerFaults
@@ -33,11 +34,12 @@ class Faults:
         self._down: dict[int, None] = {}
         self.network = NetworkFaults(self)
         self.servers = ServerFaults(self)
+        self.disks = DiskFaults(self)
         self.clients = ClientFaults(self)
         self.plots = Plots(self)
         kinds: list[list[Callable[[], None]]] = [
             self.timed(self.network.menu()), self.servers.process_menu(),
-            self.servers.disk_menu(), self.timed(self.clients.menu()),
+            self.servers.disk_menu(), self.disks.menu(), self.timed(self.clients.menu()),
             self.plots.menu(),
         ]  # fmt: skip
         self._menu = [fault for kind in kinds for fault in kind]
@@ -192,13 +194,8 @@ class Faults:
 
     def restart(self, process: Process) -> None:
         """A server begins another life, unless it is to stay down."""
-        if process.is_up or process.node in self._down:
-            return
-        is_new = self.cluster.start_server(process)
-        role = self.cluster.commit_server(process)
-        if is_new or (role is not None and role.unknown_from):
-            self.servers.damage.add(process)
-        self.cluster.judge.trace.add(self.world.now_us, process.name, "restart")
+        if not process.is_up and process.node not in self._down:
+            self.disks.start(process)
 
     def crashed(self, process: Process) -> None:
         """A process has just died."""

@@ -2,9 +2,10 @@
 `mutant_senders`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from samcast.disk.order_store import OrderStore
 from samcast.group import commit_server, election, joining, member, numbering, storage
 from samcast.group.data_server import DataServer
 from samcast.group.installing import Install, Installing
@@ -18,7 +19,7 @@ from samcast.sim.mutant_changes import CHANGE_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
 from samcast.wire.group import CommitSubmit, DataReport, LogRequest, Promise, Start
-from samcast.wire.journal import JournalWriter, Verdict
+from samcast.wire.journal import Verdict
 from samcast.wire.order import ROLE_COMMIT, Configuration, Epoch
 from samcast.wire.records import encode_record
 
@@ -271,31 +272,32 @@ def truncated_is_empty() -> None:
     )
 
 
-def _rewrite_as_clean(self: Any, vote: Any, recover: Callable[..., OrderRecovery]) -> OrderRecovery:
-    found = recover(self, vote)
-    if not found.is_rotten:
-        return found
-    writer = JournalWriter(segment_bytes=self._segment_bytes)
-    self.order.files = {f: c for f, c in self.order.files.items() if f[0] != "segment"}
-    self._writer = writer
-    for write in writer.start_fresh([encode_record(r) for r in found.records]):
-        self._allocate(write.segment)
-        self.order.put(("segment", write.segment), write.offset, write.data)
-    writer.note_synced(writer.sequence)
-    return OrderRecovery(found.uuid, found.vote, found.records, False, found.snapshots)
+def _rewrite_as_clean() -> None:
+    """A start makes a new journal of what it can read of a rotten one, and believes in that."""
+    before = OrderStore.recover
+
+    def recover(self: Any, uuid: int, *, is_laid_out: bool) -> OrderRecovery | None:
+        found = before(self, uuid, is_laid_out=is_laid_out)
+        if found is None or not found.is_rotten:
+            return found
+        records = [encode_record(record) for record in found.records]
+        writes = self._writer.start_fresh(records)
+        self._write_to_new(writes, self._writer.segments_free[0])
+        self._writer.note_synced(self._writer.sequence)
+        return OrderRecovery(found.uuid, found.vote, found.records, False, found.snapshots)
+
+    replace(OrderStore, "recover", recover)
 
 
 def truncate_at_bad_checksum() -> None:
     """A start cuts the journal at the first thing that it can't read, and votes with the rest."""
-    before = disk.Disk._recover_order
-    replace(disk.Disk, "_recover_order", lambda self, vote: _rewrite_as_clean(self, vote, before))
+    _rewrite_as_clean()
     _trust_any_log()
 
 
 def rot_counted_as_torn() -> None:
     """The same mistake made by the scan itself, where the log epoch is still compared."""
-    before = disk.Disk._recover_order
-    replace(disk.Disk, "_recover_order", lambda self, vote: _rewrite_as_clean(self, vote, before))
+    _rewrite_as_clean()
 
 
 def partial_repair() -> None:
@@ -326,16 +328,15 @@ def bare_index_delivers() -> None:
 
 def torn_is_unknown() -> None:
     """A torn tail of the order counts as rot."""
-    before = disk.Disk._recover_order
+    before = OrderStore.recover
 
-    def recover(self: Any, vote: Any) -> OrderRecovery:
-        found = before(self, vote)
-        is_torn = self.last_verdict is Verdict.TORN
-        return OrderRecovery(
-            found.uuid, found.vote, found.records, found.is_rotten or is_torn, found.snapshots
-        )
+    def recover(self: Any, uuid: int, *, is_laid_out: bool) -> OrderRecovery | None:
+        found = before(self, uuid, is_laid_out=is_laid_out)
+        if found is None or self.last_verdict is not Verdict.TORN:
+            return found
+        return OrderRecovery(found.uuid, found.vote, found.records, True, found.snapshots)
 
-    replace(disk.Disk, "_recover_order", recover)
+    replace(OrderStore, "recover", recover)
 
 
 def one_journal() -> None:

@@ -61,6 +61,7 @@ class Run:
         self.faults = Faults(self.cluster)
         self.changes = Changes(self.cluster, self.faults)
         self.world.on_disk_failed = self.faults.servers.on_disk_failed
+        self.world.on_died = self.faults.disks.on_died
         if is_mutated:
             self.world.on_bug = self._on_bug
 
@@ -110,6 +111,7 @@ class Run:
             assert process.disk is not None
             process.disk.slow_down(1)
             process.disk.is_failing = False
+            faults.disks.mend(process)
             if process.node in broken:
                 if process.is_up:
                     process.stop()

@@ -5,11 +5,9 @@ copies.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from samcast.group.storage import Filled
 from samcast.machine.ports import Unreachable
 from samcast.sim.damage import Damage
 from samcast.sim.world import Process
-from samcast.wire.order import ROLE_DATA
 
 if TYPE_CHECKING:
     from samcast.sim.faults import Faults
@@ -41,7 +39,8 @@ class ServerFaults:
         """Faults of disks."""
         aim = self._faults.aim
         return [
-            aim(self.sync_error), aim(self.disk_full), aim(self.disk_slow), aim(self.rot_head),
+            aim(self.sync_error), aim(self._faults.disks.disk_full), aim(self.disk_slow),
+            aim(self.rot_head),
             aim(self.rot_middle), aim(self.rot_tail), self._rot_of_leader, aim(self.rot_vote),
             aim(self.rot_data), aim(self.wipe), aim(self.wipe), aim(self.restore_old),
             aim(self.restore_old),
@@ -51,7 +50,7 @@ class ServerFaults:
         """Faults of one server that can come on top of a damaged disk."""
         return [
             self.crash, self.pause, self.clock_rate, self.clock_jump, self.sync_error,
-            self.disk_full, self.disk_slow, self._faults.network.deafen,
+            self._faults.disks.disk_full, self.disk_slow, self._faults.network.deafen,
         ]  # fmt: skip
 
     # processes
@@ -59,15 +58,17 @@ class ServerFaults:
     def stop(self, process: Process, kind: str) -> None:
         """A server dies; it comes back some time later."""
         self._faults.note(kind, process)
-        self._die(process)
+        self.die(process)
         self._faults.later(1, self._chance.pick((5, 60, 600)), self._faults.restart, process)
 
-    def _die(self, process: Process) -> bool:
+    def die(self, process: Process, *, has_power: bool | None = None) -> bool:
+        """A server dies, with its machine or without (None: by chance); True if writes were torn
+        by that."""
         state_counted = process if process.is_up else None
         assert process.disk is not None
         if process.disk.is_being_written:
             self._faults.note("lost_writes", state_counted)
-        torn = process.disk.crash()
+        torn = process.disk.crash(has_power)
         if torn:
             self._faults.note("torn", state_counted)
         process.stop()
@@ -155,7 +156,7 @@ class ServerFaults:
 
     def _roll(self, process: Process) -> None:
         if self._faults.is_on and process.is_up:
-            self._die(process)
+            self.die(process)
             self._faults.later(5, 40, self._faults.restart, process)
 
     def power_cut(self) -> None:
@@ -178,7 +179,7 @@ class ServerFaults:
         for process in self._faults.up():
             assert process.disk is not None
             process.disk.keep_next = keep
-            torn += self._die(process)
+            torn += self.die(process)
             self._faults.later(20, 200, self._faults.restart, process)
         if torn > 1:
             self._faults.note("torn_everywhere")  # when all are down, and so without a leader
@@ -202,18 +203,8 @@ class ServerFaults:
 
     def on_disk_failed(self, process: Process) -> None:
         """A failed sync stops the node; it starts again from what is really on the disk."""
-        self._die(process)
+        self.die(process)
         self._faults.later(10, 100, self._faults.restart, process)
-
-    def disk_full(self, victim: Process) -> None:
-        if self._cluster.roles_of(victim.node) & ROLE_DATA:
-            self._faults.note("disk_full", victim)
-            victim.post(len(victim.roles) - 1, Filled())
-            self._faults.later(50, 600, self._free, victim, victim.life)
-
-    def _free(self, victim: Process, life: int) -> None:
-        if victim.life == life:
-            self._faults.free(victim)
 
     def disk_slow(self, victim: Process) -> None:
         disk = victim.disk
@@ -227,7 +218,7 @@ class ServerFaults:
         if not self.damage.may_hurt(victim, is_rot=is_rot):
             return
         self._faults.note(kind, victim)
-        self._die(victim)
+        self.die(victim)
         if hurt():
             self.damage.add(victim)
         self._faults.later(1, self._chance.pick((10, 300)), self._faults.restart, victim)

@@ -5,7 +5,8 @@ network, exactly as a node's event loop does. When turns happen and how arrivals
 them is drawn from the seed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any
 
@@ -26,13 +27,27 @@ from samcast.machine.ports import (
 from samcast.sim.chance import SeededChance
 from samcast.sim.disk import Device, Disk
 from samcast.sim.network import Network
+from samcast.sim.platter import DiedError
 from samcast.wire.batch import Batch
 from samcast.wire.codec import Message
 from samcast.wire.control import Control
 from samcast.wire.group import CommitAck, Promise, Repair, StartReply
 
 US_PER_MS = 1000
+LOOK_US = 40_000  # between two looks of a node after its disk
 VOTES = (CommitAck, Promise, StartReply)  # what counts towards a quorum
+
+
+class Planned:
+    """Something that will be called, unless it is cancelled."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call = call
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Not any more."""
+        self.is_cancelled = True
 
 
 class Process:
@@ -172,11 +187,13 @@ class World:
         self.processes: dict[int, Process] = {}
         self.channels: dict[Channel, list[int]] = {c: [] for c in Channel}
         self.warnings: dict[str, int] = {}
+        self._votes: dict[int, int] = {}
         self.on_step: Callable[[Process, Role], None] = lambda p, r: None
         self.on_vote: Callable[[Process, Control], None] = lambda p, m: None
         self.on_store: Callable[[Process, Store], None] = lambda p, e: None
         self.on_synced: Callable[[Process, Device, int], None] = lambda p, d, t: None
         self.on_disk_failed: Callable[[Process], None] = lambda p: None
+        self.on_died: Callable[[Process], None] = lambda p: None
         self.on_bug: Callable[[Process, AssertionError], None] | None = None
 
     # time
@@ -235,13 +252,21 @@ class World:
             self.on_bug(process, error)
             return
         self.on_step(process, role)
+        life = process.life
         for effect in effects:
+            if life != process.life:  # It died of the last one.
+                return
             self._carry_out(process, at, role, effect)
+
+    def votes_of(self, process: Process) -> int:
+        """How often it has told others something that binds it."""
+        return self._votes.get(process.node, 0)
 
     def _carry_out(self, process: Process, at: int, role: Role, effect: Effect) -> None:
         kind = type(effect)
         if kind is Send:
             if isinstance(effect.message, VOTES):  # type: ignore[attr-defined]
+                self._votes[process.node] = self._votes.get(process.node, 0) + 1
                 self.on_vote(process, effect.message)  # type: ignore[attr-defined]
             self._send(process, effect.to, effect.message)  # type: ignore[attr-defined]
         elif kind is Multicast:
@@ -290,28 +315,67 @@ class World:
 
     def _store(self, process: Process, at: int, effect: Store) -> None:
         assert process.disk is not None
-        device = process.disk.store(effect)
-        self.on_store(process, effect)
-        if not device.is_syncing:
-            self._sync(process, at, device)
+        with self._disk_of(process) as disk:
+            disk.store(effect).role_at = at
+            self.on_store(process, effect)
+        self.sync(process)
 
-    def _sync(self, process: Process, at: int, device: Device) -> None:
-        disk = process.disk
-        assert disk is not None
-        device.begin_sync()
-        wait = disk.sync_us + int(self.chance.unit() * disk.sync_us)
-        self.at(wait * device.slow, self._synced, process, process.life, at, device)
-
-    def _synced(self, process: Process, life: int, at: int, device: Device) -> None:
-        disk = process.disk
-        if life != process.life or disk is None:
-            return
-        if disk.is_failing:
-            disk.is_failing = False
+    @contextmanager
+    def _disk_of(self, process: Process) -> Iterator[Disk]:
+        """Whatever is done to a disk may fail, or be the last thing that its process does."""
+        assert process.disk is not None
+        try:
+            yield process.disk
+        except OSError:
             self.on_disk_failed(process)
+        except DiedError:
+            self.on_died(process)
+
+    def sync(self, process: Process) -> None:
+        """Have devices write what waits, unless they are at it."""
+        life = process.life
+        with self._disk_of(process) as disk:
+            for device in (disk.order, disk.data):
+                if device.is_waiting and not device.is_syncing and life == process.life:
+                    device.begin_sync()
+                    wait = disk.sync_us + int(self.chance.unit() * disk.sync_us)
+                    self.at(wait * device.slow, self._synced, process, life, device)
+
+    def _synced(self, process: Process, life: int, device: Device) -> None:
+        if life != process.life:
             return
-        token = disk.synced(device)
-        self.on_synced(process, device, token)
-        process.post(at, Stored(token))
-        if device.waiting:
-            self._sync(process, at, device)
+        with self._disk_of(process):
+            token = device.end_sync()
+            if token:
+                self.on_synced(process, device, token)
+                process.post(device.role_at, Stored(token))
+        if life == process.life:
+            self.sync(process)
+
+    def begin_disk(self, process: Process) -> None:
+        """A life begins: stores are carried out from now on, and a node looks after its disk."""
+        assert process.disk is not None
+        life = process.life
+
+        def later(seconds: float, call: Callable[[], None]) -> Planned:
+            planned = Planned(call)
+
+            def due() -> None:
+                if life == process.life and not planned.is_cancelled:
+                    planned.call()
+                    self.sync(process)
+
+            self.at(int(seconds * 1_000_000), due)
+            return planned
+
+        process.disk.start(later)
+        self.at(self.chance.between(1000, LOOK_US), self._look, process, life)
+
+    def _look(self, process: Process, life: int) -> None:
+        if life != process.life:
+            return
+        with self._disk_of(process) as disk:
+            disk.look()
+        if life == process.life:
+            self.sync(process)
+            self.at(LOOK_US, self._look, process, life)

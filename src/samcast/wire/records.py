@@ -69,6 +69,8 @@ class SuperRecord(Record, frozen=True, gc=False, array_like=True):
     node: Natural
     uuid: Natural
     identity: Natural
+    identity_kind: Natural = 0  # by which means it was found
+    layout: Natural = 0  # which files were made with it, and must be there; 0: none was
 
 
 class MarkRecord(Record, frozen=True, gc=False, array_like=True):

@@ -1,38 +1,41 @@
-"""Payloads on disk: data segments that only grow, one thread that syncs them, reads by place.
+"""Payloads on disk: data segments that only grow, a device that syncs them, reads by place.
 
 A segment is a file of its own generation; each start begins another one, so that what a crash left
-behind is never written over. A full one is sealed with a footer and never touched again.
+behind is never written over. A full one is sealed with a footer once all of it is synced, and never
+touched again.
 """
 
-import asyncio
-import os
 from array import array
-from asyncio import AbstractEventLoop, TimerHandle
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
 from operator import itemgetter
-from pathlib import Path
+from typing import Protocol
 
+import msgspec
+
+from samcast.disk.data_segments import (
+    LIST,
+    MOVING,
+    OPEN_MAX,
+    SPARSE,
+    SegmentReader,
+    read_columns,
+    read_list,
+    segment_name,
+    segments_in,
+    write_footer,
+    write_list,
+)
+from samcast.disk.folder import NEW, Begin, Chunk, Device, Folder, Handle, missing_text
+from samcast.errors import DiskError
 from samcast.group.listing import DataRecovery, Listed, Listing, SegmentColumns, columns_of
 from samcast.group.recovery import KIND_BATCH, KIND_MARKS, DataScan, Place
 from samcast.group.run_map import RunMap
 from samcast.group.storage import BatchKey, RunSlice, StoreBatch, StoreMarks
 from samcast.group.stretches import Found, find_stretch
 from samcast.machine.ports import Store
-from samcast.runtime.data_segments import (
-    OPEN_MAX,
-    SPARSE,
-    SegmentReader,
-    begin_segment,
-    footer_of,
-    read_columns,
-    segment_path,
-    segments_in,
-)
-from samcast.runtime.histogram import Histogram
-from samcast.runtime.sync_thread import Chunk, SyncThread
 from samcast.wire.batch import Batch, batch_parts, encode_batch
 from samcast.wire.records import decode_mark
 from samcast.wire.segment import record_parts
@@ -43,49 +46,121 @@ LAZY_S = 0.02
 COPIED_BYTES_MAX = 16 * 1024  # a copy of less costs less than one more part to write
 
 
+class Timer(Protocol):
+    """Something that will be called."""
+
+    def cancel(self) -> object:
+        """Not any more."""
+        ...
+
+
+Later = Callable[[float, Callable[[], None]], Timer]  # call that after so many seconds
+
+
+class _Sealed(msgspec.Struct):
+    """A segment into which nothing more comes, until all of it is synced."""
+
+    token: int
+    handle: Handle
+    generation: int
+    end: int
+    listing: Listing
+
+
+def begin_data(folder: Folder) -> None:
+    """All that a start will look for: the list, of no segment yet."""
+    write_list(folder, ())
+
+
 class DataStore:
     """The data device of one node."""
 
-    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, folder: Folder, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._folder = folder
-        self._folder.mkdir(exist_ok=True)
         self._segment_bytes = segment_bytes
-        self._fd = -1  # of the segment that is being written
-        self._sealed: deque[tuple[int, int, int]] = deque()  # token, descriptor, generation
+        self._handle: Handle = -1  # of the segment that is being written
+        self._sealed: deque[_Sealed] = deque()
         self._reader = self.reader()
         self._generation = 0  # of the segment that is being written
         self._generation_last = 0
         self._at = 0
         self._listing = Listing()  # of the segment that is being written
+        self._listed: dict[int, None] = {}  # segments that are there, and must be
         self._places = RunMap("IQI")  # generation of the segment, offset, length
         self._unsynced: dict[BatchKey, tuple[int, Batch]] = {}  # not readable yet
         self._batches: Counter[int] = Counter()  # by segment: all that it has
         self._live: Counter[int] = Counter()  # ... and those that are still of use, or more
-        self._thread: SyncThread | None = None
-        self._loop: AbstractEventLoop = asyncio.get_running_loop()
+        self._device: Device | None = None
+        self._later: Later | None = None
         self._lazy: list[Chunk] = []  # written, in order, with the next payload or soon
         self._lazy_token = 0
-        self._lazy_timer: TimerHandle | None = None
+        self._lazy_timer: Timer | None = None
         self.bytes_written = 0
+        self.moved = 0  # payloads, by tidying
+        self.deleted = 0  # segments
 
-    def recover(self, uuid: int) -> DataRecovery:
-        """What the segments hold."""
+    def recover(self, uuid: int) -> DataRecovery | None:
+        """What the segments hold; None: which there should be can't be read, and the disk counts
+        as lost."""
+        folder = self._folder
+        names = folder.names()
+        if LIST in names and not self._check_list():
+            return None
+        for name in names:
+            if name.startswith(MOVING) or name.endswith(NEW):
+                folder.unlink(name)  # It never came to its end; what it was made from is there.
+        return self._recover(uuid)
+
+    def recover_left(self, uuid: int) -> DataRecovery:
+        """What is left of them, where a rescue has to do with that."""
+        try:
+            return self._recover(uuid)
+        except FileNotFoundError:  # the folder itself
+            return DataRecovery(uuid)
+
+    def _recover(self, uuid: int) -> DataRecovery:
+        folder = self._folder
         scan = DataScan(uuid)
-        for generation, path in segments_in(self._folder):
+        empty: list[int] = []
+        for generation in segments_in(folder):
             self._generation_last = generation
-            if not path.stat().st_size:  # A life in which nothing was stored.
-                path.unlink()
-                continue
-            fd = os.open(path, os.O_RDWR)
-            try:
-                columns = read_columns(fd, generation)
-            finally:
-                os.close(fd)
+            columns = read_columns(folder, generation)
             self._find_places(generation, columns)
             scan.add(columns)
+            if columns.is_empty and self._is_empty(generation):
+                empty.append(generation)  # A life in which nothing was stored.
+            else:
+                self._listed[generation] = None
+        folder.sync_names()
+        if empty:
+            self._write_list()
+            for generation in empty:
+                folder.unlink(segment_name(generation))
+                del self._batches[generation]
         self._places.sort()
         self._live.update(self._places.column(0))
         return scan.recovery()
+
+    def _check_list(self) -> bool:
+        listed = read_list(self._folder)
+        if listed is None:
+            return False
+        found = segments_in(self._folder)
+        for generation in listed:
+            if generation not in found:
+                raise DiskError(missing_text(f"{self._folder.path}/{segment_name(generation)}"))
+        self._generation_last = max(listed, default=0)
+        return True
+
+    def _is_empty(self, generation: int) -> bool:
+        handle = self._folder.open(segment_name(generation))
+        try:
+            return not self._folder.size(handle)
+        finally:
+            self._folder.close(handle)
+
+    def _write_list(self) -> None:
+        write_list(self._folder, self._listed)
 
     def _find_places(self, generation: int, columns: SegmentColumns) -> None:
         for runs in columns.runs:
@@ -95,12 +170,7 @@ class DataStore:
             self._places.put(listed.key, generation, listed.offset, listed.length)
         self._batches[generation] = sum(map(len, columns.runs)) + len(columns.stages)
 
-    def start(
-        self,
-        loop: AbstractEventLoop,
-        on_synced: Callable[[int], None],
-        on_failed: Callable[[OSError], None],
-    ) -> None:
+    def start(self, begin: Begin, on_synced: Callable[[int], None], later: Later) -> None:
         """From now on stores are carried out."""
 
         def synced(token: int) -> None:
@@ -108,59 +178,69 @@ class DataStore:
                 if self._unsynced[key][0] > token:
                     break
                 del self._unsynced[key]
-            while self._sealed and self._sealed[0][0] <= token:
-                os.close(self._sealed.popleft()[1])
+            while self._sealed and self._sealed[0].token <= token:
+                self._finish(self._sealed.popleft())
             on_synced(token)
 
+        self._later = later
         self._begin_segment()
-        self._thread = SyncThread(loop, "data", synced, on_failed)
+        self._device = begin(synced)
 
     def close(self) -> None:
         """Finish what waits."""
-        if self._at:
-            self._seal()
         self._write_lazy()
-        if self._thread is not None:
-            self._thread.close()
-        for fd in [self._fd, *(fd for _, fd, _ in self._sealed)]:
-            if fd >= 0:
-                os.close(fd)
-        self._fd = -1
-        self._sealed.clear()
+        if self._device is not None:
+            self._device.close()
+            if self._at:
+                self._sealed.append(self._seal(0))
+            else:
+                self._folder.close(self._handle)
+        while self._sealed:
+            self._write_footer(self._sealed.popleft())
+        self._handle = -1
         self._reader.close()
 
     def _begin_segment(self) -> None:
-        self._generation = self.next_generation()
+        """An empty segment that is there to stay."""
+        generation = self._generation = self.next_generation()
         self._at = 0
         self._listing = Listing()
-        self._fd = begin_segment(self._folder, self._generation)
+        self._handle = self._folder.create(segment_name(generation))
+        self._folder.sync(self._handle)
+        self._folder.sync_names()
+        self.list_segment(generation)
 
-    def _seal(self) -> None:
-        """Nothing more comes into this segment. Whether its footer is there matters to nobody, so
-        nobody waits for it."""
-        footer = footer_of(columns_of(self._listing), self._generation, self._at)
-        self._lazy.append((self._fd, self._at, footer))
-        self._at += len(footer)
+    def list_segment(self, generation: int) -> None:
+        """A segment is there to stay."""
+        self._listed[generation] = None
+        self._write_list()
+
+    def unlist_segment(self, generation: int) -> None:
+        """A segment is about to go."""
+        self._listed.pop(generation, None)
+        self._write_list()
+
+    def _seal(self, token: int) -> _Sealed:
+        """Nothing more comes into this segment."""
+        return _Sealed(token, self._handle, self._generation, self._at, self._listing)
+
+    def _finish(self, sealed: _Sealed) -> None:
+        """All of it is synced: now it gets its footer."""
+        assert self._device is not None
+        self._device.put(0, [], lambda: self._write_footer(sealed))
+
+    def _write_footer(self, sealed: _Sealed) -> None:
+        columns = columns_of(sealed.listing)
+        write_footer(self._folder, sealed.handle, columns, sealed.generation, sealed.end)
+        self._folder.close(sealed.handle)
 
     # storing
 
-    @property
-    def syncs(self) -> int:
-        """How often the disk was waited for."""
-        return self._thread.syncs if self._thread is not None else 0
-
-    @property
-    def sync_s(self) -> Histogram:
-        """How long it took."""
-        return self._thread.sync_s if self._thread is not None else Histogram()
-
     def store(self, effect: Store) -> None:
         """Take a store effect; it is answered when it and all before it are durable."""
-        assert self._thread is not None
+        assert self._later is not None
         if self._at >= self._segment_bytes or len(self._listing.batches) >= SEGMENT_BATCHES:
-            self._seal()
-            # Its footer is written before that token.
-            self._sealed.append((effect.token, self._fd, self._generation))
+            self._sealed.append(self._seal(effect.token))  # All of it is written before that.
             self._begin_segment()
         if type(effect) is StoreBatch:
             key, batch = effect.key, effect.batch
@@ -180,16 +260,16 @@ class DataStore:
         if type(effect) is StoreBatch:
             self._write_lazy()
         elif self._lazy_timer is None:  # Nobody waits for a mark: it goes with what comes next.
-            self._lazy_timer = self._loop.call_later(LAZY_S, self._write_lazy)
+            self._lazy_timer = self._later(LAZY_S, self._write_lazy)
 
     def _append(self, kind: int, body: tuple[bytes, ...]) -> int:
         """Have a record written at the end; its size."""
-        fd, start = self._fd, self._at
+        handle, start = self._handle, self._at
         parts = record_parts(kind, body, generation=self._generation, offset=start)
         if sum(map(len, body)) < COPIED_BYTES_MAX:
             parts = (b"".join(parts),)
         for part in parts:
-            self._lazy.append((fd, self._at, part))
+            self._lazy.append((handle, self._at, part))
             self._at += len(part)
         self.bytes_written += self._at - start
         return self._at - start
@@ -198,9 +278,9 @@ class DataStore:
         if self._lazy_timer is not None:
             self._lazy_timer.cancel()
             self._lazy_timer = None
-        if self._lazy and self._thread is not None:
+        if self._lazy and self._device is not None:
             chunks, self._lazy = self._lazy, []
-            self._thread.put(self._lazy_token, chunks)
+            self._device.put(self._lazy_token, chunks)
 
     # reading
 
@@ -268,16 +348,12 @@ class DataStore:
 
     def spent_segments(self, share: float) -> list[int]:
         """Full segments of whose payloads at most that share is of use, oldest first."""
-        open_ = {self._generation, *(generation for _, _, generation in self._sealed)}
+        open_ = {self._generation, *(sealed.generation for sealed in self._sealed)}
         return sorted(
             generation
             for generation, count in self._batches.items()
             if generation not in open_ and self._live[generation] <= share * count
         )
-
-    def segment_of(self, generation: int) -> Path:
-        """Where a segment is."""
-        return segment_path(self._folder, generation)
 
     def next_generation(self) -> int:
         """For a segment that is written now, here or beside."""
@@ -285,7 +361,7 @@ class DataStore:
         return self._generation_last
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Folder:
         """Where the segments are."""
         return self._folder
 
@@ -300,6 +376,7 @@ class DataStore:
     def take_over(self, moved: Iterable[tuple[Listed, int]], source: int, generation: int) -> None:
         """Payloads of one segment have been written again in another; where they were."""
         for listed, offset in moved:
+            self.moved += 1
             if self.place_of(listed.key) == (source, offset, listed.length):
                 self._places.put(listed.key, generation, listed.offset, listed.length)
                 self._live[generation] += 1
@@ -307,5 +384,7 @@ class DataStore:
 
     def let_go(self, generation: int) -> None:
         """A segment of which nothing is of use any more is about to be deleted."""
+        self.deleted += 1
         self._reader.let_go(generation)
         del self._batches[generation], self._live[generation]
+        self.unlist_segment(generation)
