@@ -3,11 +3,11 @@ files are changed. Run as `python -m tests.real.bad_disk FAULTS samcast.cli.main
 FAULTS is a file that may change while the node runs:
 
     {"fsync_fails": true, "fsync_sleep_s": 0.2, "lost": 0.1, "is_lazy": true, "room": 1000,
-     "free": 5000}
+     "free": 5000, "no_room": true}
 
 `lost` is the share of writes that say they were done and were not; `is_lazy` keeps everything that
 isn't synced in memory, so that `kill -9` is a power cut; `room` is how many bytes the disk takes
-before it fails, `free` how many it says are left. No compiler is needed, as it would be for a
+before it fails, `free` how many it says are left; with `no_room` nothing can be allocated. No compiler is needed, as it would be for a
 library that is loaded before the others; the node's files are only ever reached by these calls.
 """
 
@@ -38,11 +38,12 @@ class BadDisk:
         self._written = 0
         self._lock = threading.RLock()
         self._pwritev, self._pwrite = os.pwritev, os.pwrite
-        self._pread, self._fdatasync = os.pread, os.fdatasync
+        self._pread, self._fdatasync, self._fsync = os.pread, os.fdatasync, os.fsync
+        self._posix_fallocate = os.posix_fallocate
         self._disk_usage = shutil.disk_usage
 
     def install(self) -> None:
-        for name in ("pwritev", "pwrite", "pread", "fdatasync"):
+        for name in ("pwritev", "pwrite", "pread", "fdatasync", "fsync", "posix_fallocate"):
             setattr(os, name, getattr(self, name))
         shutil.disk_usage = self.disk_usage
 
@@ -96,10 +97,22 @@ class BadDisk:
             threading.Event().wait(faults["fsync_sleep_s"])
         if faults.get("fsync_fails"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._write_back(fd)
+        self._fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        self._write_back(fd)
+        self._fsync(fd)
+
+    def _write_back(self, fd: int) -> None:
         with self._lock:
             for offset, data in self._unsynced.pop(fd, []):
                 self._pwrite(fd, data, offset)
-        self._fdatasync(fd)
+
+    def posix_fallocate(self, fd: int, offset: int, length: int) -> None:
+        if self.faults().get("no_room"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._posix_fallocate(fd, offset, length)
 
 
 def launcher(faults: Path) -> list[str]:

@@ -11,6 +11,7 @@ from samcast.cli import (
     backup,
     bench,
     cluster,
+    disk,
     doctor,
     group,
     messages,
@@ -41,6 +42,7 @@ app.command("trace")(trace.run)
 app.command("doctor")(doctor.run)
 app.add_typer(node.app, name="node")
 app.command("format")(node.make_disk)
+app.add_typer(disk.app, name="disk")
 app.command("backup")(backup.make)
 app.command("restore")(backup.restore)
 app.command("rescue")(backup.rescue)

@@ -70,11 +70,7 @@ def open_disk(folder: Folder, node: int) -> Opened:
     names = [name for name in folder.names() if not name.startswith("lost-")]
     if SUPER not in names:
         return _without_super(folder, names)
-    handle = folder.open(SUPER)
-    try:
-        record = read_super(read_synced(folder, handle))
-    finally:
-        folder.close(handle)
+    record = _read_super(folder)
     if record is None:
         return Opened(None, "its superblock can't be read")
     if record.node != node:
@@ -90,6 +86,14 @@ def open_disk(folder: Folder, node: int) -> Opened:
         _check_old_parts(folder, names)
     folder.sync_names()
     return Opened(record)
+
+
+def _read_super(folder: Folder) -> SuperRecord | None:
+    handle = folder.open(SUPER)
+    try:
+        return read_super(read_synced(folder, handle))
+    finally:
+        folder.close(handle)
 
 
 def _without_super(folder: Folder, names: list[str]) -> Opened:
@@ -139,6 +143,14 @@ def _doubtful(folder: Folder, why: str) -> str:
     )
 
 
+def trust_disk(folder: Folder, node: int) -> SuperRecord:
+    """An operator says that this is the node's own disk, whatever identifies it now."""
+    record = _read_super(folder)
+    if record is None or record.node != node:
+        raise DiskError(f"{folder.path}/{SUPER} is not the superblock of node {node}")
+    return settle_disk(folder, record, layout=record.layout)
+
+
 def make_parts(folder: Folder) -> None:
     """The folders that a disk of an earlier version may lack."""
     for name, _ in PARTS:
@@ -146,11 +158,11 @@ def make_parts(folder: Folder) -> None:
     folder.sync_names()
 
 
-def settle_disk(folder: Folder, record: SuperRecord) -> SuperRecord:
+def settle_disk(folder: Folder, record: SuperRecord, layout: int = LAYOUT) -> SuperRecord:
     """From now on this is the node's disk, laid out, by what identifies it best: written in place,
     since another file would have another identity."""
     identity = folder.identity(SUPER)
-    settled = SuperRecord(record.node, record.uuid, identity.value, identity.kind, LAYOUT)
+    settled = SuperRecord(record.node, record.uuid, identity.value, identity.kind, layout)
     if settled != record:
         handle = folder.open(SUPER)
         try:

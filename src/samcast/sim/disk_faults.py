@@ -8,9 +8,8 @@ with a new disk.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from samcast.disk.layout import SUPER, settle_disk
+from samcast.disk.layout import trust_disk
 from samcast.errors import DiskError
-from samcast.group.recovery import read_super
 from samcast.group.storage import Filled, Freed
 from samcast.sim.platter import DiedError
 from samcast.sim.world import Process
@@ -78,10 +77,7 @@ class DiskFaults:
         assert disk is not None
         put_back = self._missing.pop(process.node, None)
         if is_doubtful:
-            file = disk.platter.root.file(SUPER)
-            record = read_super(bytes(file.durable)) if file is not None else None
-            assert record is not None
-            settle_disk(disk.platter.root, record)
+            trust_disk(disk.platter.root, process.node)
         elif put_back is not None and self._chance.happens(0.5):
             put_back()
         else:

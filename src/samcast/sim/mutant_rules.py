@@ -16,6 +16,7 @@ from samcast.machine.quorum import lists
 from samcast.sim import disk
 from samcast.sim.mutant import Mutant, replace
 from samcast.sim.mutant_changes import CHANGE_MUTANTS
+from samcast.sim.mutant_disk import MUTANTS as DISK_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
 from samcast.wire.group import CommitSubmit, DataReport, LogRequest, Promise, Start
@@ -420,4 +421,5 @@ MUTANTS: Sequence[Mutant] = (
     *SENDER_MUTANTS,
     *RETENTION_MUTANTS,
     *CHANGE_MUTANTS,
+    *DISK_MUTANTS,
 )
