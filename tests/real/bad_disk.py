@@ -7,8 +7,9 @@ FAULTS is a file that may change while the node runs:
 
 `lost` is the share of writes that say they were done and were not; `is_lazy` keeps everything that
 isn't synced in memory, so that `kill -9` is a power cut; `room` is how many bytes the disk takes
-before it fails, `free` how many it says are left; with `no_room` nothing can be allocated. No compiler is needed, as it would be for a
-library that is loaded before the others; the node's files are only ever reached by these calls.
+before it fails, `free` how many it says are left; with `no_room` nothing can be allocated. No
+compiler is needed, as it would be for a library that is loaded before the others; the node's files
+are only ever reached by these calls.
 """
 
 import errno

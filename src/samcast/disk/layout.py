@@ -50,6 +50,7 @@ def lay_out(
     """Make a disk, all of it durable; the superblock comes last and says that all the rest is
     there."""
     handle = create_anew(folder, SUPER + NEW)
+    folder.sync_names()  # first: where parts are found without it, the superblock was lost
     try:
         make_parts(folder)
         begin_order(folder.folder(ORDER), order_segment_bytes)
