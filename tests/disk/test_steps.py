@@ -226,8 +226,9 @@ def test_a_disk_that_was_never_finished_is_begun_anew() -> None:
 
     platter = Platter(SeededChance(1))
     lay()
+    count = platter.steps
     assert open_disk(platter.root, 1).record is not None
-    for step in range(platter.steps - 1):  # The last one syncs the superblock's name.
+    for step in range(count):
         platter = Platter(SeededChance(step))
         platter.steps_left = step
         with pytest.raises(DiedError):
