@@ -117,6 +117,8 @@ class Retention:
     def _unwanted(self, group: int, retained: Retained) -> int:
         """Up to which number messages are beyond the bounds of their group, and not needed."""
         keep, head = retained.keep, self._sequencer.committed_head(group)
+        if not keep.lets_go:
+            return 0
         numbers = [0]
         if keep.count:
             numbers.append(head - keep.count)
@@ -124,7 +126,7 @@ class Retention:
             said = [numbers.get(group, (0, keep)) for numbers in self._holdings.values()]
             told = [number for number, by in said if by == keep]
             numbers.append(kth_largest(told, self._sequencer.configuration.k_data))
-        if keep.fold and not (keep.count or keep.size or keep.age_ms):
+        if not keep.has_bounds:
             numbers.append(head)
         return min(max(numbers), retained.bound(head))
 

@@ -16,6 +16,7 @@ from samcast.wire.order import (
     DecisionEntry,
     Epoch,
     GroupRemovedEntry,
+    KeepEntry,
     LeaseEntry,
     OpenEntry,
     RunEntry,
@@ -305,8 +306,8 @@ class Transactions:
 
 
 class Collection:
-    """G: nothing is given up that was numbered, unless the order says so, and then nothing that
-    anybody holds a lease on.
+    """G: nothing is given up that was numbered, unless the order says so, and then nothing of a
+    group that keeps all, nor what anybody holds a lease on.
 
     What somebody who reused an id sent under the same key, but with other bytes, may go.
     """
@@ -315,6 +316,7 @@ class Collection:
         self._facts = facts
         self._runs: dict[BatchKey, list[tuple[int, bytes]]] = {}  # last number, digest
         self._leases: dict[tuple[int, str], int] = {}
+        self._letting_go: dict[int, bool] = {}
         self._collected: dict[int, int] = {}
 
     def on_dropped(self, who: str, key: BatchKey, digests: list[bytes]) -> None:
@@ -327,7 +329,10 @@ class Collection:
             self._runs.setdefault(key, []).append((number + count - 1, digest))
         if type(entry) is LeaseEntry:
             self._leases[(entry.group, entry.name)] = entry.number
-        elif type(entry) is CollectEntry:
+        elif type(entry) is KeepEntry:
+            keep = entry.keep
+            self._letting_go[entry.group] = bool(keep.count or keep.fold) and not keep.is_forever
+        elif type(entry) is CollectEntry and self._letting_go.get(entry.group):
             leased = [n for (group, _), n in self._leases.items() if group == entry.group]
             number = self._collected.get(entry.group, 0)
             if entry.number <= min(leased, default=entry.number):

@@ -69,7 +69,8 @@ class Place(Record, frozen=True, gc=False, array_like=True):
 
 class Keep(Record, frozen=True, gc=False, array_like=True):
     """How long a group's messages stay. Each bound is 0 for none; with none of them and without a
-    fold they stay for ever. What a fold has not taken up yet stays whatever the bounds say."""
+    fold they stay for ever. With a fold and no bound, what is in two checkpoints may go, unless
+    they stay for ever. What a fold has not taken up yet stays whatever the bounds say."""
 
     count: Natural = 0  # newest messages
     size: Natural = 0  # bytes of the newest
@@ -78,6 +79,17 @@ class Keep(Record, frozen=True, gc=False, array_like=True):
     fold_version: Natural = 0
     interval: Natural = 0  # messages between two checkpoints
     by_jobs: bool = False  # Servers don't fold: jobs do, and hand in what they come to.
+    is_forever: bool = False  # Nothing goes, whatever else is said here.
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether messages stay by their count, size or age."""
+        return bool(self.count or self.size or self.age_ms)
+
+    @property
+    def lets_go(self) -> bool:
+        """Whether messages go at all."""
+        return not self.is_forever and (self.has_bounds or bool(self.fold))
 
 
 class Checkpoint(Record, frozen=True, gc=False, array_like=True):
