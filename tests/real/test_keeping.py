@@ -1,0 +1,94 @@
+"""Checkpoints and deletion are two settings, on real nodes and by the commands that set them."""
+
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+import samcast
+from samcast.cli.main import app
+from samcast.client.blocking import Group
+from samcast.errors import SamcastError
+from samcast.runtime.local_cluster import LocalCluster
+from tests.real.striking import pause
+from tests.real.test_retention import await_oldest
+
+WAIT_S = 40.0
+
+
+def run(cluster: LocalCluster, *arguments: str) -> tuple[int, str]:
+    """A command in this process, without a terminal: whether it failed, and what it said."""
+    done = CliRunner().invoke(app, [*arguments, "--dir", str(cluster.folder)])
+    assert done.exception is None or isinstance(done.exception, SamcastError), done
+    return done.exit_code, done.output + str(done.exception or "")
+
+
+def await_checkpoint(group: Group, newest: int) -> list[int]:
+    """Until one at this number, or behind it, is advertised."""
+    limit = time.monotonic() + WAIT_S
+    numbers: list[int] = []
+    while not numbers or numbers[-1] < newest:
+        assert time.monotonic() < limit, numbers
+        pause(0.1)
+        numbers = [found.number for found in group.checkpoints().checkpoints]
+    return numbers
+
+
+def sent(group: Group, count: int) -> None:
+    group.send_many([b"%d" % i for i in range(count)])
+    group.flush(30)
+
+
+@pytest.mark.req("GRP-16", "GRP-20")
+def test_a_fold_makes_checkpoints_and_lets_nothing_go_until_that_is_said(
+    cluster: LocalCluster,
+) -> None:
+    with samcast.connect(cluster.address) as client:
+        orders = client.group("orders")
+        assert run(cluster, "group", "fold", "orders", "latest", "--every", "50")[0] == 0
+        sent(orders, 60)
+        await_checkpoint(orders, 50)  # or servers would leave one out
+        sent(orders, 60)
+        older, newer = await_checkpoint(orders, 100)
+        pause(1.5)  # longer than it takes until what may go goes
+        assert orders.oldest() == 1
+        _, shown = run(cluster, "group", "keep", "orders")
+        assert "orders keeps all messages, and checkpoints (latest): 1 to 120" in shown
+        failed, told = run(cluster, "group", "keep", "orders", "--checkpointed")
+        assert failed
+        assert "up to 120 of the messages that are there would go for good" in told
+        assert orders.oldest() == 1
+        _, told = run(cluster, "group", "keep", "orders", "--checkpointed", "--yes")
+        assert "keeps what is not in two checkpoints (latest)" in told
+        await_oldest(orders, older + 1)
+        assert run(cluster, "group", "keep", "orders", "--forever")[0] == 0
+        sent(orders, 100)
+        await_checkpoint(orders, newer + 50)
+        pause(1.5)
+        assert orders.oldest() == older + 1
+        failed, told = run(cluster, "group", "fold", "orders", "--off")
+        assert failed
+        assert f"messages 1 to {older} of orders are gone and only in its checkpoints" in told
+        assert run(cluster, "group", "fold", "orders", "--off", "--yes")[0] == 0
+        assert orders.checkpoints().keep == samcast.wire.order.Keep()
+
+
+@pytest.mark.req("GRP-20")
+def test_mistakes_of_what_stays_change_nothing(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        orders = client.group("orders")
+        sent(orders, 20)
+        for said, told in (
+            (("fold", "orders", "nosuch"), "no fold 'nosuch' is installed here"),
+            (("fold", "orders"), "name a fold"),
+            (("fold", "orders", "latest", "--off"), "name a fold"),
+            (("keep", "orders", "--count", "5"), " 15 of the messages that are there would go"),
+            (("keep", "orders", "--checkpointed"), "there are no checkpoints of this group"),
+            (("keep", "orders", "--forever", "--checkpointed"), "contradict each other"),
+        ):
+            failed, text = run(cluster, "group", *said)
+            assert (failed, told in text) == (1, True), text
+        assert orders.checkpoints().keep == samcast.wire.order.Keep()
+        assert run(cluster, "group", "keep", "orders", "--count", "30")[0] == 0
+        assert run(cluster, "group", "fold", "orders", "nosuch", "--force")[0] == 0
+        assert orders.checkpoints().keep.fold == "nosuch"
