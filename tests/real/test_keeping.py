@@ -1,5 +1,6 @@
 """Checkpoints and deletion are two settings, on real nodes and by the commands that set them."""
 
+import json
 import time
 
 import pytest
@@ -8,8 +9,11 @@ from typer.testing import CliRunner
 import samcast
 from samcast.cli.main import app
 from samcast.client.blocking import Group
-from samcast.errors import SamcastError
+from samcast.errors import SamcastError, TooManyLeasesError
+from samcast.group.retained import LEASES_MAX
 from samcast.runtime.local_cluster import LocalCluster
+from samcast.wire.group import OutcomeKind
+from samcast.wire.retention import LeaseRequest
 from tests.real.striking import pause
 from tests.real.test_retention import await_oldest
 
@@ -92,3 +96,52 @@ def test_mistakes_of_what_stays_change_nothing(cluster: LocalCluster) -> None:
         assert run(cluster, "group", "keep", "orders", "--count", "30")[0] == 0
         assert run(cluster, "group", "fold", "orders", "nosuch", "--force")[0] == 0
         assert orders.checkpoints().keep.fold == "nosuch"
+
+
+@pytest.mark.req("GRP-20")
+def test_leases_are_listed_named_where_they_hold_messages_and_removed(
+    cluster: LocalCluster,
+) -> None:
+    with samcast.connect(cluster.address) as client:
+        orders = client.group("orders")
+        sent(orders, 30)
+        orders.lease("archive", 12)
+        orders.lease("other", 20, ttl=7200)
+        orders.keep(count=5)
+        await_oldest(orders, 13)
+        found = json.loads(run(cluster, "lease", "list", "--json")[1])
+        assert [(f["group"], f["name"], f["number"], f["ttl_s"]) for f in found] == [
+            ("orders", "archive", 12, 86400.0), ("orders", "other", 20, 7200.0),
+        ]  # fmt: skip
+        assert 0 < found[1]["left_s"] <= 7200
+        assert "orders\tother\t20\t20" in run(cluster, "lease", "list", "orders")[1]
+        _, shown = run(cluster, "group", "keep", "orders")
+        assert "kept from 13 on by lease archive until 20" in shown
+        assert "orders: kept from 13 on by lease archive until 20" in run(cluster, "status")[1]
+        failed, told = run(cluster, "lease", "remove", "orders", "archive")
+        assert failed
+        assert "lease archive keeps messages 13 on of orders for whoever took it" in told
+        assert run(cluster, "lease", "remove", "orders", "archive", "--yes")[0] == 0
+        await_oldest(orders, 21)
+        failed, told = run(cluster, "lease", "remove", "orders", "archive", "--yes")
+        assert failed
+        assert "group 'orders' has no lease 'archive'" in told
+
+
+@pytest.mark.req("GRP-20")
+def test_too_many_leases_is_an_error_of_its_own(cluster: LocalCluster) -> None:
+    with samcast.connect(cluster.address) as client:
+        orders = client.group("orders")
+        sent(orders, 5)
+        asked = [
+            client.engine.start(
+                client.engine.propose(LeaseRequest(orders.id, f"reader-{i}", 0, 10**6, 1 + i))
+            )
+            for i in range(LEASES_MAX)
+        ]
+        for one in asked:
+            assert one.result(WAIT_S).kind is OutcomeKind.DONE
+        with pytest.raises(TooManyLeasesError, match=r"has 1000 already.*samcast lease remove"):
+            orders.lease("one more")
+        orders.lease("reader-7", 3).release()
+        orders.lease("one more")

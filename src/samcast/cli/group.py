@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from samcast.cli.consent import YES, ask
+from samcast.cli.lease import told_holder
 from samcast.cli.patience import patience
 from samcast.cli.where import CLUSTER, DIR, address_of
 from samcast.errors import ConfigError
@@ -128,6 +129,7 @@ def keep(
     Of a group with a fold, what is not in two checkpoints stays in any case.
     """
     from samcast.client.blocking import connect
+    from samcast.client.leases import groups_of, holder_of
 
     bounds = (count, size, age)
     is_said = checkpointed or any(bound is not None for bound in bounds)
@@ -142,7 +144,11 @@ def keep(
             group.keep(count=count, size=size, age=age, checkpointed=checkpointed)
         there = group.checkpoints()
         head = group.head()
+        holder = [holder_of(facts) for facts in groups_of(client) if facts["id"] == group.id]
     typer.echo(f"{name} keeps {told(there.keep)}: {there.collected + 1} to {head}")
+    for lease in holder:
+        if lease is not None:
+            typer.echo(told_holder(lease))
     for found in there.checkpoints:
         typer.echo(f"checkpoint at {found.number}: {found.rows} rows, {found.size} bytes")
 

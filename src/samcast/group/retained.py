@@ -52,8 +52,13 @@ class Retained:
 
     def can_lease(self, name: str, number: int, ttl_ms: int) -> bool:
         """What is needed must still be there; giving back is always right."""
-        is_listed = name in self.leases or len(self.leases) < LEASES_MAX
-        return not ttl_ms or (is_listed and number >= self.collected)
+        has_place = name in self.leases or not self.is_full
+        return not ttl_ms or (has_place and number >= self.collected)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody gets another lease."""
+        return len(self.leases) >= LEASES_MAX
 
     # folding
 
