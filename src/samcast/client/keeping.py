@@ -7,7 +7,7 @@ stays was said. Settings from before there was this choice mean what they meant 
 from msgspec.structs import replace
 
 from samcast.errors import ConfigError
-from samcast.wire.order import Keep
+from samcast.wire.order import FOREVER, Keep
 
 
 def bounded(keep: Keep, count: int, size: int, age_ms: int, is_checkpointed: bool) -> Keep:
@@ -17,20 +17,21 @@ def bounded(keep: Keep, count: int, size: int, age_ms: int, is_checkpointed: boo
             "there are no checkpoints of this group, so nothing is in two of them; have them made"
             " first (`samcast group fold`)"
         )
-    made = replace(keep, count=count, size=size, age_ms=age_ms, is_forever=False)
-    return replace(made, is_forever=bool(keep.fold) and not is_checkpointed and not made.has_bounds)
+    made = replace(keep, count=count, size=size, age_ms=age_ms)
+    is_forever = keep.fold and not is_checkpointed and not made.has_bounds
+    return replace(made, count=FOREVER) if is_forever else made
 
 
 def folded(keep: Keep, fold: str, version: int, interval: int, by_jobs: bool) -> Keep:
     """Checkpoints by this fold. What stays and what goes is as it was."""
     said = {"fold": fold, "fold_version": version, "interval": interval, "by_jobs": by_jobs}
-    return replace(keep, **said, is_forever=not keep.lets_go)
+    return replace(keep, **said, count=keep.count if keep.lets_go else FOREVER)
 
 
 def unfolded(keep: Keep) -> Keep:
     """No more checkpoints. What stayed until it was in two of them stays for ever."""
     said = {"fold": "", "fold_version": 0, "interval": 0, "by_jobs": False}
-    return replace(keep, **said, is_forever=keep.is_forever and keep.has_bounds)
+    return replace(keep, **said, count=keep.count if keep.count != FOREVER else 0)
 
 
 def newly_going(before: Keep, after: Keep, collected: int, head: int) -> int:

@@ -8,6 +8,7 @@ delivered, confirmed, voted and stored.
 
 from samcast.group.storage import BatchKey
 from samcast.wire.order import (
+    FOREVER,
     ROLE_DATA,
     AnyEntry,
     CollectEntry,
@@ -331,7 +332,7 @@ class Collection:
             self._leases[(entry.group, entry.name)] = entry.number
         elif type(entry) is KeepEntry:
             keep = entry.keep
-            self._letting_go[entry.group] = bool(keep.count or keep.fold) and not keep.is_forever
+            self._letting_go[entry.group] = bool(keep.count or keep.fold) and keep.count != FOREVER
         elif type(entry) is CollectEntry and self._letting_go.get(entry.group):
             leased = [n for (group, _), n in self._leases.items() if group == entry.group]
             number = self._collected.get(entry.group, 0)

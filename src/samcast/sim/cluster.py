@@ -18,7 +18,15 @@ from samcast.sim.judge import Judge
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 from samcast.wire.group import AnyRequest, GroupRequest
-from samcast.wire.order import ROLE_CHECKPOINT, ROLE_COMMIT, ROLE_DATA, Configuration, Keep, Server
+from samcast.wire.order import (
+    FOREVER,
+    ROLE_CHECKPOINT,
+    ROLE_COMMIT,
+    ROLE_DATA,
+    Configuration,
+    Keep,
+    Server,
+)
 from samcast.wire.retention import KeepRequest, LeaseRequest
 
 SEGMENT_BYTES = 8 * 1024
@@ -265,7 +273,8 @@ class Cluster:
         keep = Keep(count=self.shape.keep_count)
         if interval:
             # Checkpoints alone let nothing go: where a group keeps all, they are made all the same.
-            keep = Keep(0, 0, 0, *FOLD, interval, False, self.shape.keep_count == KEEP_ALL)
+            count = FOREVER if self.shape.keep_count == KEEP_ALL else 0
+            keep = Keep(count, 0, 0, *FOLD, interval)
         if not self.world.run_until(limit, self._are_answered):
             return False
         for group in self.groups:

@@ -6,12 +6,13 @@ from samcast.group.retained import Lease
 from samcast.group.retention import Retention
 from samcast.machine.ports import Effect
 from samcast.sim.mutant import Mutant, replace
-from samcast.wire.order import Keep, LeaseLapsedEntry
+from samcast.wire.order import FOREVER, Keep, LeaseLapsedEntry
 
 
 def a_fold_collects() -> None:
     """Whoever has a fold lets go what is in two checkpoints, though all is to stay for ever."""
     replace(Keep, "lets_go", property(lambda keep: keep.has_bounds or bool(keep.fold)))
+    replace(Keep, "has_bounds", property(lambda keep: 0 < keep.count < FOREVER))
 
 
 def a_lease_lapses_at_sight() -> None:
