@@ -9,10 +9,12 @@ from typer.testing import CliRunner
 import samcast
 from samcast.cli.main import app
 from samcast.client.blocking import Group
+from samcast.client.keeping import bounded, folded, newly_going, unfolded
 from samcast.errors import SamcastError, TooManyLeasesError
 from samcast.group.retained import LEASES_MAX
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.group import OutcomeKind
+from samcast.wire.order import FOREVER, Keep
 from samcast.wire.retention import LeaseRequest
 from tests.real.striking import pause
 from tests.real.test_retention import await_oldest
@@ -74,7 +76,7 @@ def test_a_fold_makes_checkpoints_and_lets_nothing_go_until_that_is_said(
         assert failed
         assert f"messages 1 to {older} of orders are gone and only in its checkpoints" in told
         assert run(cluster, "group", "fold", "orders", "--off", "--yes")[0] == 0
-        assert orders.checkpoints().keep == samcast.wire.order.Keep()
+        assert orders.checkpoints().keep == Keep()
 
 
 @pytest.mark.req("GRP-20")
@@ -92,7 +94,7 @@ def test_mistakes_of_what_stays_change_nothing(cluster: LocalCluster) -> None:
         ):
             failed, text = run(cluster, "group", *said)
             assert (failed, told in text) == (1, True), text
-        assert orders.checkpoints().keep == samcast.wire.order.Keep()
+        assert orders.checkpoints().keep == Keep()
         assert run(cluster, "group", "keep", "orders", "--count", "30")[0] == 0
         assert run(cluster, "group", "fold", "orders", "nosuch", "--force")[0] == 0
         assert orders.checkpoints().keep.fold == "nosuch"
@@ -145,3 +147,36 @@ def test_too_many_leases_is_an_error_of_its_own(cluster: LocalCluster) -> None:
             orders.lease("one more")
         orders.lease("reader-7", 3).release()
         orders.lease("one more")
+
+
+FOLDED = Keep(fold="latest", fold_version=1)
+FOREVER_FOLDED = Keep(FOREVER, fold="latest", fold_version=1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "going"),
+    [
+        (Keep(), Keep(count=5), 15),
+        (Keep(), Keep(count=50), 0),
+        (Keep(count=7), Keep(count=5), 15),
+        (Keep(count=5), Keep(count=7), 0),
+        (Keep(), Keep(size=9), 20),  # at most
+        (Keep(size=9), Keep(size=5), 20),
+        (FOREVER_FOLDED, FOLDED, 20),
+        (FOLDED, FOREVER_FOLDED, 0),
+        (FOLDED, Keep(5, fold="latest", fold_version=1), 0),  # less goes than until now
+        (Keep(5, fold="latest", fold_version=1), FOLDED, 20),
+    ],
+)
+def test_what_newly_goes_is_known_before(before: Keep, after: Keep, going: int) -> None:
+    assert newly_going(before, after, 0, 20) == going
+
+
+def test_a_fold_changes_nothing_about_what_stays() -> None:
+    said = ("latest", 1, 0, False)
+    assert folded(Keep(), *said) == FOREVER_FOLDED
+    assert folded(FOLDED, *said) == FOLDED  # as it was set before there was a choice
+    assert folded(Keep(count=5), *said) == Keep(5, fold="latest", fold_version=1)
+    assert unfolded(FOREVER_FOLDED) == unfolded(FOLDED) == Keep()
+    assert bounded(FOLDED, 0, 0, 0, False) == FOREVER_FOLDED
+    assert bounded(FOREVER_FOLDED, 0, 0, 0, True) == FOLDED
