@@ -10,6 +10,7 @@
             FencedError
             OutcomeUnknownError
             CollectedError
+            TooManyLeasesError
             WaitTimeoutError    also a TimeoutError
 
 The text of an error names what went wrong, with what, and what to do about it. Bugs of Samcast's
@@ -55,6 +56,11 @@ class OutcomeUnknownError(ClientError):
 
 class CollectedError(ClientError):
     """These messages are gone, as their group's settings say. Begin with the oldest there is."""
+
+
+class TooManyLeasesError(ClientError):
+    """The group has as many leases as there may be. Remove some (`samcast lease list`), or wait
+    until one lapses."""
 
 
 class WaitTimeoutError(ClientError, TimeoutError):

@@ -3,6 +3,7 @@
 import pytest
 from msgspec import structs
 
+from samcast.group import retained
 from samcast.group.checkpoint_server import (
     UNADVERTISED_MAX,
     CheckpointServer,
@@ -10,8 +11,9 @@ from samcast.group.checkpoint_server import (
     SendBlock,
     Written,
 )
+from samcast.group.retained import LEASES_MAX
 from samcast.machine.ports import Received, Ticked, Warn
-from samcast.wire.group import Heartbeat, OutcomeKind
+from samcast.wire.group import Heartbeat, Outcome, OutcomeKind
 from samcast.wire.order import (
     HASH_NONE,
     ROLE_CHECKPOINT,
@@ -214,3 +216,22 @@ def test_a_silent_reader_loses_its_lease_loudly() -> None:
     warned = [e for _, e in cell.seen if isinstance(e, Warn) and e.code == "lease-lapsed"]
     assert "'archive'" in warned[0].detail
     assert cell.leader.core.collected(GROUP) == 90
+
+
+@pytest.mark.req("GRP-20")
+def test_a_lease_that_has_lapsed_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retained, "LEASES_MAX", 1)
+    cell = cell_with_messages()
+    assert cell.propose(LeaseRequest(GROUP, "left", 30, 1500, 7), 7) is not None
+    full = cell.propose(LeaseRequest(GROUP, "next", 40, 1500, 8), 8)
+    assert full == Outcome(8, OutcomeKind.REFUSED, 0, head=LEASES_MAX)  # not: they are gone
+    leading = cell.leader.sequencer
+    assert leading is not None
+    left = cell.leader.core.retained[GROUP].leases["left"]
+    while leading.retention.left_ms(GROUP, "left", left):
+        cell.run(10)
+    cell.run(10)
+    assert "left" in cell.leader.core.retained[GROUP].leases  # nobody has looked since
+    done = cell.propose(LeaseRequest(GROUP, "next", 40, 1500, 9), 9)
+    assert done == Outcome(9, OutcomeKind.DONE)
+    assert list(cell.leader.core.retained[GROUP].leases) == ["next"]

@@ -54,7 +54,11 @@ from tests.group.build import (
 )
 
 EPOCH: Epoch = (1, 1, 5)
-OPENING: list[AnyEntry] = [EpochEntry(EPOCH), GroupEntry(GROUP, "orders", 10**6, 1000)]
+OPENING: list[AnyEntry] = [
+    EpochEntry(EPOCH),
+    GroupEntry(GROUP, "orders", 10**6, 1000),
+    KeepEntry(GROUP, Keep(count=1)),
+]
 RUNS = [batch(1 + 10 * i, 10) for i in range(4)]  # numbers 1 to 40
 
 

@@ -8,6 +8,7 @@ from samcast.group.retained import INTERVALS_MAX, LEASES_MAX, interval_at
 from samcast.group.settings import GroupSettings
 from samcast.wire.group import Outcome, OutcomeKind
 from samcast.wire.order import (
+    FOREVER,
     AnyEntry,
     Checkpoint,
     CheckpointEntry,
@@ -17,12 +18,15 @@ from samcast.wire.order import (
     KeepEntry,
     LeaseEntry,
     LeaseLapsedEntry,
+    decode_entry,
+    encode_entry,
 )
 from samcast.wire.retention import KeepRequest, LeaseRequest
 from tests.group.build import CONFIGURATION, GROUP, GROUP_ENTRY, batch, run_entry
 
 SETTINGS = GroupSettings()
 FOLDED = Keep(fold="table", fold_version=1, interval=10)
+BOUNDED = KeepEntry(GROUP, Keep(count=1))
 RUN = run_entry(batch(1, 100), 1)
 
 
@@ -44,7 +48,7 @@ def lease(name: str, number: int, ttl_ms: int = 1000, nonce: int = 1) -> LeaseEn
 
 @pytest.mark.req("GRP-20")
 def test_nothing_is_collected_beyond_the_head_or_twice() -> None:
-    core = folded(CollectEntry(GROUP, 40))
+    core = folded(BOUNDED, CollectEntry(GROUP, 40))
     assert core.collected(GROUP) == 40
     for number in (0, 39, 40, 101):
         assert not core.apply(CollectEntry(GROUP, number))
@@ -54,7 +58,7 @@ def test_nothing_is_collected_beyond_the_head_or_twice() -> None:
 
 @pytest.mark.req("GRP-20")
 def test_what_a_lease_needs_is_not_collected() -> None:
-    core = folded(lease("archive", 30), lease("query", 50))
+    core = folded(BOUNDED, lease("archive", 30), lease("query", 50))
     assert not core.apply(CollectEntry(GROUP, 31))
     assert core.apply(CollectEntry(GROUP, 30))
     assert core.apply(lease("archive", 45, nonce=2))
@@ -66,7 +70,7 @@ def test_what_a_lease_needs_is_not_collected() -> None:
 
 @pytest.mark.req("GRP-20")
 def test_a_lease_that_was_renewed_does_not_lapse() -> None:
-    core = folded(lease("archive", 30, nonce=1), lease("archive", 30, nonce=2))
+    core = folded(BOUNDED, lease("archive", 30, nonce=1), lease("archive", 30, nonce=2))
     assert not core.apply(LeaseLapsedEntry(GROUP, "archive", 1))
     assert core.apply(LeaseLapsedEntry(GROUP, "archive", 2))
     assert core.apply(CollectEntry(GROUP, 90))
@@ -91,6 +95,26 @@ def test_two_generations_of_checkpoints_stay_and_the_messages_above_the_older() 
     assert core.apply(checkpoint(60))
     assert [c.number for c in core.retained[GROUP].checkpoints] == [50, 60]
     assert core.apply(CollectEntry(GROUP, 50))
+
+
+@pytest.mark.req("GRP-20")
+def test_what_stays_for_ever_does_so_whatever_fold_there_is() -> None:
+    forever = msgspec.structs.replace(FOLDED, count=FOREVER)
+    core = folded(KeepEntry(GROUP, forever), checkpoint(20), checkpoint(50))
+    assert not core.apply(CollectEntry(GROUP, 20))
+    assert not folded().apply(CollectEntry(GROUP, 20))  # nothing was said: the same
+    assert core.apply(KeepEntry(GROUP, FOLDED))  # the checkpoints are as good as before
+    assert core.apply(CollectEntry(GROUP, 20))
+
+
+@pytest.mark.req("GRP-20")
+def test_settings_from_before_there_was_a_choice_mean_what_they_meant() -> None:
+    table = KeepEntry(GROUP, FOLDED)
+    old = msgspec.msgpack.encode([13, GROUP, [0, 0, 0, "table", 1, 10, False], None])
+    assert decode_entry(old) == table
+    assert encode_entry(table) == old  # or chain hashes on disks would be others
+    core = folded(decode_entry(old), checkpoint(20), checkpoint(50), CollectEntry(GROUP, 20))
+    assert core.collected(GROUP) == 20
 
 
 @pytest.mark.req("GRP-15", "GRP-16")
@@ -152,7 +176,7 @@ def test_a_removed_group_keeps_nothing() -> None:
 
 @pytest.mark.req("GRP-20")
 def test_proposers_hear_what_became_of_it() -> None:
-    core = folded(CollectEntry(GROUP, 40))
+    core = folded(BOUNDED, CollectEntry(GROUP, 40))
     wanted = LeaseRequest(GROUP, "archive", 50, 1000, 7)
     assert core.outcome(1, wanted) is None
     core.apply(lease("archive", 50, nonce=7))

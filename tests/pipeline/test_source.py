@@ -1,5 +1,6 @@
 """Real Spark reads groups of real clusters."""
 
+import json
 import threading
 import time
 from datetime import timedelta
@@ -229,6 +230,33 @@ def test_a_query_keeps_what_it_has_not_read_and_hears_if_that_is_gone(
         await_oldest(group, 1001)
         with pytest.raises(CollectedError, match=r"messages 1 to 1000 .* came back too late"):
             reader.latestOffset(start, ReadMaxRows(1000))
+
+
+@pytest.mark.req("PIP-02")
+def test_a_query_that_starts_again_has_its_own_lease_again(cluster: LocalCluster) -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    from samcast.client.leases import groups_of, leases_of
+    from samcast.pipeline.options import read_options
+    from samcast.pipeline.source import StreamReader
+
+    filled(cluster, 3000)
+    options = read_options({"cluster": cluster.address, "group": "orders"})
+    reader = StreamReader(options)
+    at = reader.initialOffset()
+    for life in range(3):
+        reader = StreamReader(options)
+        kept = json.loads(json.dumps(at))  # as Spark's checkpoint folder has it
+        at = reader.latestOffset(kept, ReadMaxRows(1000))
+        if life:  # The batch that was under way is repeated, and committed.
+            reader.commit(at)
+    assert reader.latestOffset(at, ReadMaxRows(1000)) == at  # no batch without a message
+    before = reader.latestOffset({"number": 1}, ReadMaxRows(10))  # of a folder made before
+    reader.commit(before)
+    with samcast.connect(cluster.address) as client:
+        found = leases_of(groups_of(client))
+    assert len(found) == 2
+    assert [(one.name, one.number) for one in found] == [(before["lease"], 10), (at["lease"], 3000)]
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,7 @@ def status(
             str(node.get("epoch", "-")), str(node.get("index", "-")),
         )  # fmt: skip
     Console().print(table)
+    _say_who_holds(said["nodes"])
     if not any(node["sequencing"] for node in said["nodes"]):
         up = sum(node["state"] != "down" for node in said["nodes"])
         typer.echo(
@@ -181,3 +182,15 @@ def status(
             " enough are up and have agreed on one (`samcast doctor` says more)"
         )
     raise typer.Exit(int(is_down))
+
+
+def _say_who_holds(nodes: list[dict[str, Any]]) -> None:
+    """Messages that are there only since somebody has a lease on them are told of."""
+    from samcast.cli.lease import told_holder
+    from samcast.client.leases import holder_of
+
+    told = next((n for n in nodes if n["sequencing"]), {})
+    for group in told.get("groups", []):
+        lease = holder_of(group)
+        if lease is not None:
+            typer.echo(f"{group['name']}: {told_holder(lease)}")

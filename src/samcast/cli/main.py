@@ -14,6 +14,7 @@ from samcast.cli import (
     disk,
     doctor,
     group,
+    lease,
     messages,
     node,
     pipeline,
@@ -37,6 +38,7 @@ app.command("down")(cluster.down)
 app.command("send")(messages.send)
 app.command("read")(messages.read)
 app.add_typer(group.app, name="group")
+app.add_typer(lease.app, name="lease")
 app.command("table")(table.run)
 app.command("trace")(trace.run)
 app.command("doctor")(doctor.run)

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from samcast.checkpoint.places import RESTORED, place_of
 from samcast.client.blocking import TABLES, Client, Group, connect
 from samcast.client.engine import refused
 from samcast.client.inbox import messages_from
 from samcast.client.joining import fetch_table
+from samcast.client.keeping import bounded
 from samcast.client.lease import Lease
 from samcast.errors import CollectedError, DiskError, SamcastError
 from samcast.group.table import Table
@@ -287,7 +287,7 @@ def restore(backup: Path, folder: Path, say: Say, nodes: int = 3) -> Copy:
                     begin_at(made, group.base)
                 for node in plan.nodes:
                     _place_checkpoint(backup / str(group.id), node.folder, made.id, group.base)
-                made.set_keep(structs.replace(group.keep, count=0, size=0, age_ms=0))
+                made.set_keep(bounded(group.keep, 0, 0, 0, False))
                 _send_again(made, backup / str(group.id) / MESSAGES, group)
                 say(f"{group.name}: up to {group.number}")
             os.sync()  # the files of checkpoints, too

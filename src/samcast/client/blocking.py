@@ -12,6 +12,7 @@ import msgspec
 from samcast.client.engine import Engine, addresses_of, refused
 from samcast.client.inbox import Message, messages_from
 from samcast.client.joining import Progress, nobody_looks
+from samcast.client.keeping import bounded, folded, unfolded
 from samcast.client.lease import LEASE_S, Lease, bound
 from samcast.client.outbox import MESSAGE_BYTES_MAX, Outbox, Receipt
 from samcast.client.recording import Recorder
@@ -363,17 +364,28 @@ class Group(Sending):
             ) from None
 
     def keep(
-        self, *, count: int | None = None, size: int | None = None, age: float | None = None
+        self,
+        *,
+        count: int | None = None,
+        size: int | None = None,
+        age: float | None = None,
+        checkpointed: bool = False,
     ) -> None:
         """From now on keep the newest messages only: so many, so many bytes, so many seconds old,
-        whichever is least; with nothing said, all of them for ever."""
+        whichever is least; with nothing said, all of them for ever. `checkpointed`: those that are
+        not in two checkpoints. Of a group with a fold these stay in any case."""
         wanted = (bound(count, "count"), bound(size, "size"), bound(age, "age", 1000))
+        self.change_keep(lambda keep: bounded(keep, *wanted, checkpointed))
 
-        def changed(keep: Keep) -> Keep:
-            count, size, age_ms = wanted
-            return msgspec.structs.replace(keep, count=count, size=size, age_ms=age_ms)
-
-        self.change_keep(changed)
+    def fold(
+        self, fold: str | None, version: int = 1, *, every: int = 0, by_jobs: bool = False
+    ) -> None:
+        """Have checkpoints made by an installed fold, every so many messages (0: as is usual), or,
+        by None, no more. No message goes by it, but checkpoints of another fold are void."""
+        if fold != "table" and self.name.startswith(TABLES):
+            raise ConfigError(f"{self.name!r} is a table, which is what its fold makes of it")
+        said = (version, every, by_jobs)
+        self.change_keep(lambda keep: folded(keep, fold, *said) if fold else unfolded(keep))
 
     def change_keep(self, changed: Callable[[Keep], Keep]) -> None:
         """The same for any of the settings, from what they are; nobody else's change is undone."""

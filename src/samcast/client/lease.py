@@ -7,7 +7,13 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from samcast.client.engine import Engine
-from samcast.errors import ClientError, CollectedError, ConfigError
+from samcast.errors import (
+    ClientError,
+    CollectedError,
+    ConfigError,
+    RefusedError,
+    TooManyLeasesError,
+)
 from samcast.wire.group import OutcomeKind
 from samcast.wire.retention import LeaseRequest
 
@@ -26,6 +32,26 @@ def bound(value: float | None, what: str, times: int = 1) -> int:
     return int(value * times)
 
 
+def order_lease(engine: Engine, group: int, name: str, number: int, ttl_ms: int) -> None:
+    """Have a lease given, renewed or moved; without a time, taken back, whoever has it."""
+    nonce = 1 + secrets.randbelow(2**62)
+    request = LeaseRequest(group, name, number, ttl_ms, nonce)
+    outcome = engine.call(engine.propose(request), WAIT_S)
+    if outcome.kind is OutcomeKind.DONE:
+        return
+    if number < outcome.value:
+        raise CollectedError(
+            f"no lease {name!r} from {number} on: messages up to {outcome.value} are gone"
+        )
+    if outcome.head:
+        raise TooManyLeasesError(
+            f"no lease {name!r}: the group has {outcome.head} already, and that is the most."
+            " `samcast lease list GROUP` shows them, `samcast lease remove GROUP NAME` takes one"
+            " away, and one that nobody renews lapses by itself"
+        )
+    raise RefusedError(f"no lease {name!r}: the group is no more")
+
+
 class Lease:
     """Held under a name; a context manager that gives it back at its end."""
 
@@ -38,14 +64,7 @@ class Lease:
         self._order(number, ttl_ms)
 
     def _order(self, number: int, ttl_ms: int) -> None:
-        nonce = 1 + secrets.randbelow(2**62)
-        request = LeaseRequest(self._group, self.name, number, ttl_ms, nonce)
-        outcome = self._engine.call(self._engine.propose(request), WAIT_S)
-        if outcome.kind is not OutcomeKind.DONE:
-            raise CollectedError(
-                f"no lease {self.name!r} from {number} on: messages up to {outcome.value} are gone,"
-                " or the group has too many leases"
-            )
+        order_lease(self._engine, self._group, self.name, number, ttl_ms)
         self.number = number
 
     def advance(self, number: int) -> None:

@@ -95,7 +95,8 @@ class Collecting:
         if now_ms < self._due_ms or not core.retained or not epoch[1]:
             return
         self._due_ms = now_ms + server.settings.collect_interval_ms
-        bounded = [(g, r.keep) for g, r in core.retained.items() if r.keep.size or r.keep.age_ms]
+        bounded = [(g, r.keep) for g, r in core.retained.items()
+                   if r.keep.lets_go and (r.keep.size or r.keep.age_ms)]  # fmt: skip
         self._is_waiting = bool(bounded)
         # Also that nothing is: what we said of other bounds must not count any more.
         told = tuple((group, self._beyond(group, keep, now_ms), keep) for group, keep in bounded)

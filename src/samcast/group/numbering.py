@@ -275,6 +275,8 @@ class Numbering:
         if type(request) is DecisionRequest:
             self._on_decision(request, out)
             return
+        if type(request) is LeaseRequest:
+            self._sequencer.retention.make_room(request.group, out)
         entry = self._entry_for(request)
         if entry is not None and self._sequencer.has_room:
             self._sequencer.append(entry)

@@ -31,11 +31,12 @@ from samcast.wire.order import (
     DecisionEntry,
     GroupRemovedEntry,
     KeepEntry,
+    LeaseEntry,
     OpenEntry,
     RunEntry,
     SenderRemovedEntry,
 )
-from samcast.wire.retention import Checkpoints, CheckpointsRequest, KeepRequest
+from samcast.wire.retention import Checkpoints, CheckpointsRequest, KeepRequest, LeaseRequest
 
 if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
@@ -243,6 +244,8 @@ def _settles(entry: AnyEntry, request: AnyRequest) -> bool:
         return (entry.scope, entry.sender) == (request.scope, request.sender)
     if type(request) is KeepRequest and type(entry) is KeepEntry:
         return (entry.keep, entry.before) == (request.keep, request.before)
+    if type(request) is LeaseRequest and type(entry) is LeaseEntry:
+        return (entry.group, entry.nonce) == (request.group, request.nonce)
     if type(request) is GroupRemovalRequest and type(entry) is GroupRemovedEntry:
         return entry.group == request.group
     return False

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from samcast.errors import ConfigError
+from samcast.group.retained import LEASES_MAX
 from samcast.machine.change import check_change
 from samcast.wire.change import ChangeRequest
 from samcast.wire.group import (
@@ -106,7 +107,11 @@ def _retention_outcome(
         return Outcome(nonce, OutcomeKind.REFUSED) if is_settled else None
     assert type(request) is LeaseRequest
     if not retained.can_lease(request.name, request.number, request.ttl_ms):
-        return Outcome(nonce, OutcomeKind.REFUSED, retained.collected)
+        if request.number < retained.collected:
+            return Outcome(nonce, OutcomeKind.REFUSED, retained.collected)
+        # Some may have lapsed by the time its turn comes, so only its place in the log tells.
+        full = Outcome(nonce, OutcomeKind.REFUSED, retained.collected, head=LEASES_MAX)
+        return full if is_settled else None
     lease = retained.leases.get(request.name)
     wanted = (request.number, request.ttl_ms, request.nonce) if request.ttl_ms else None
     return Outcome(nonce, OutcomeKind.DONE) if lease == wanted else None

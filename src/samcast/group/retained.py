@@ -2,8 +2,8 @@
 messages have been given up.
 
 The rules are here, in the fold, and not with whoever proposes: a collection that would take a
-message which a lease still needs, or which is not in two advertised checkpoints, has no effect
-anywhere, whatever made somebody propose it.
+message which is to stay for ever, which a lease still needs, or which is not in two advertised
+checkpoints, has no effect anywhere, whatever made somebody propose it.
 """
 
 from collections.abc import Sequence
@@ -47,13 +47,18 @@ class Retained:
         return min(bounds)
 
     def can_collect(self, number: int, head: int) -> bool:
-        """Whether messages up to a number may go."""
-        return self.collected < number <= self.bound(head)
+        """Whether messages up to a number may go: never of a group that keeps them for ever."""
+        return self.keep.lets_go and self.collected < number <= self.bound(head)
 
     def can_lease(self, name: str, number: int, ttl_ms: int) -> bool:
         """What is needed must still be there; giving back is always right."""
-        is_listed = name in self.leases or len(self.leases) < LEASES_MAX
-        return not ttl_ms or (is_listed and number >= self.collected)
+        has_place = name in self.leases or not self.is_full
+        return not ttl_ms or (has_place and number >= self.collected)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody gets another lease."""
+        return len(self.leases) >= LEASES_MAX
 
     # folding
 

@@ -114,9 +114,27 @@ class Retention:
             if group in there and name in there[group].leases
         }
 
+    def make_room(self, group: int, out: list[Effect]) -> None:
+        """Somebody asks for a lease: those that have lapsed must not keep it out."""
+        sequencer = self._sequencer
+        retained = sequencer.tail.retained.get(group)
+        if retained is None or not retained.is_full or not sequencer.may_order:
+            return
+        for name, lease in list(retained.leases.items()):
+            if sequencer.has_room:
+                self._see_lease(group, name, lease, sequencer.now_ms, out)
+
+    def left_ms(self, group: int, name: str, lease: Lease) -> int:
+        """How long a lease lasts if nobody renews it; its time runs from when we first saw it."""
+        nonce, since_ms = self._leases.get((group, name), (0, 0))
+        passed_ms = self._sequencer.now_ms - since_ms if nonce == lease[2] else 0
+        return max(0, lease[1] - passed_ms)
+
     def _unwanted(self, group: int, retained: Retained) -> int:
         """Up to which number messages are beyond the bounds of their group, and not needed."""
         keep, head = retained.keep, self._sequencer.committed_head(group)
+        if not keep.lets_go:
+            return 0
         numbers = [0]
         if keep.count:
             numbers.append(head - keep.count)
@@ -124,7 +142,7 @@ class Retention:
             said = [numbers.get(group, (0, keep)) for numbers in self._holdings.values()]
             told = [number for number, by in said if by == keep]
             numbers.append(kth_largest(told, self._sequencer.configuration.k_data))
-        if keep.fold and not (keep.count or keep.size or keep.age_ms):
+        if not keep.has_bounds:
             numbers.append(head)
         return min(max(numbers), retained.bound(head))
 

@@ -34,7 +34,7 @@ class ReadOptions:
     rows_per_batch: int
     rows_per_trigger: int
     partitions: int  # 0: as many as there are cores
-    lease: str  # "": one of its own
+    lease: str  # "": one of its own, which its offsets name
     lease_seconds: int
     archive: str = ""  # a folder, for what is gone from the cluster
     columns: tuple[str, ...] = COLUMNS  # of a group, in this order

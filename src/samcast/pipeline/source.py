@@ -2,12 +2,16 @@
 
 The offset of a stream is the next number. Partitions are ranges of numbers, each begun at another
 node. What a query has not read yet is kept for it by a lease.
+
+A source in Python is told neither the query's id nor its checkpoint folder; but its offsets lie in
+that folder, so the name of the lease is part of them, and a query that starts again has its own
+lease again. Nor is it told why it ends: `stop` is called when the driver is killed, too, and the
+lease is there for just that time, so it is not given back then.
 """
 
 import inspect
 import secrets
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +68,7 @@ TYPES = {
 }  # fmt: skip
 NUMBER = ("number",)
 SENT = ("sent",)
+Offset = dict[str, int | str]  # the next number, and the lease of the query
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -214,16 +219,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What comes, batch by batch."""
 
     def __init__(self, options: ReadOptions) -> None:
-        lease = options.lease or f"spark-{secrets.token_hex(8)}"
-        self._options = replace(options, lease=lease)
+        self._options = options
+        self._lease_new = f"spark-{secrets.token_hex(8)}"  # for a query that has none yet
         self._until: int | None = None  # of an available-now query
         with connected(options.cluster) as client:
             open_group(client, options.group)
             self._cluster = all_nodes(client)
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         with connected(self._cluster) as client:
-            return {"number": first_number(open_group(client, self._options.group), self._options)}
+            first = first_number(open_group(client, self._options.group), self._options)
+        return self._offset(first, self._lease_new)
+
+    def _offset(self, number: int, lease: str) -> Offset:
+        """A name that the user gave is in the options, each time."""
+        return {"number": number} if self._options.lease else {"number": number, "lease": lease}
+
+    def _lease_of(self, offset: Offset) -> str:
+        return self._options.lease or str(offset.get("lease") or self._lease_new)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxRows(self._options.rows_per_trigger)
@@ -235,7 +248,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with connected(self._cluster) as client:
             return open_group(client, self._options.group).head()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """As far as the limit allows; the numbers before are not needed any more."""
         first = int(start["number"])
         with connected(self._cluster) as client:
@@ -251,21 +264,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     " from a checkpoint or an archive, with a new checkpoint folder and option"
                     f" start={oldest}"
                 )
-            self._hold(group, first - 1)
+            self._hold(group, self._lease_of(start), first - 1)
         if isinstance(limit, ReadMaxRows):
             end = min(end, first + limit.max_rows)
         elif not isinstance(limit, ReadAllAvailable):
             end = min(end, first + self._options.rows_per_trigger)
-        return {"number": max(first, end)}
+        return self._offset(max(first, end), self._lease_of(start))
 
-    def _hold(self, group: Any, number: int) -> None:
+    def _hold(self, group: Any, lease: str, number: int) -> None:
         """Have all behind a number stay until we have read it."""
         options = self._options
         if options.archive:  # What is gone is there, and can't be held.
             number = max(number, group.oldest() - 1)
-        group.lease(options.lease, number, ttl=float(options.lease_seconds))
+        group.lease(lease, number, ttl=float(options.lease_seconds))
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         first, last = int(start["number"]), int(end["number"])
         return _partitions(self._cluster, self._options, first, last)
 
@@ -273,10 +286,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """In a worker."""
         return _rows(self._options, partition)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Offset) -> None:
         """Spark has it for good."""
         with connected(self._cluster) as client:
-            self._hold(open_group(client, self._options.group), int(end["number"]) - 1)
+            group = open_group(client, self._options.group)
+            self._hold(group, self._lease_of(end), int(end["number"]) - 1)
 
 
 def _pushes_filters() -> bool:

@@ -10,6 +10,7 @@ from samcast.group.commit_server import CommitServer
 from samcast.group.core import Core
 from samcast.group.data_server import DataServer
 from samcast.group.retained import Retained
+from samcast.group.sequencer import Sequencer
 from samcast.group.storage import BatchKey
 from samcast.runtime.cluster_file import ClusterPlan, NodePlan
 from samcast.runtime.cluster_text import cluster_text
@@ -121,21 +122,26 @@ def _of_commit(commit: CommitServer) -> dict[str, Any]:
         "index": commit.core.index,
         "state": _state_of(commit),
         "change_waits_for": commit.sequencer.changing.waits_for if commit.sequencer else "",
-        "groups": _groups_of(commit.core),
+        "groups": _groups_of(commit.core, commit.sequencer),
     }
 
 
-def _groups_of(core: Core) -> list[dict[str, Any]]:
+def _groups_of(core: Core, sequencer: Sequencer | None = None) -> list[dict[str, Any]]:
     return [
-        {"name": rows.name, "id": group, "head": rows.head, **_kept(core, group)}
+        {"name": rows.name, "id": group, "head": rows.head, **_kept(core, group, sequencer)}
         for group, rows in core.groups.items()
         if group and not rows.is_removed
     ]
 
 
-def _kept(core: Core, group: int) -> dict[str, Any]:
-    """What stays of a group."""
+def _kept(core: Core, group: int, sequencer: Sequencer | None) -> dict[str, Any]:
+    """What stays of a group. How long leases last, only who leads can tell."""
     retained = core.retained_of(group) or Retained()
+    leases: dict[str, dict[str, float]] = {}
+    for name, lease in retained.leases.items():
+        leases[name] = {"number": lease[0], "ttl_s": lease[1] / 1000}
+        if sequencer is not None:
+            leases[name]["left_s"] = sequencer.retention.left_ms(group, name, lease) / 1000
     return {
         "oldest": retained.collected + 1,
         "keep": msgspec.structs.asdict(retained.keep),
@@ -143,7 +149,7 @@ def _kept(core: Core, group: int) -> dict[str, Any]:
             {"number": c.number, "rows": c.rows, "bytes": c.size, "hash": c.hash.hex()}
             for c in retained.checkpoints
         ],
-        "leases": {name: lease[0] for name, lease in retained.leases.items()},
+        "leases": leases,
     }
 
 

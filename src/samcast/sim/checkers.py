@@ -8,6 +8,7 @@ delivered, confirmed, voted and stored.
 
 from samcast.group.storage import BatchKey
 from samcast.wire.order import (
+    FOREVER,
     ROLE_DATA,
     AnyEntry,
     CollectEntry,
@@ -16,6 +17,7 @@ from samcast.wire.order import (
     DecisionEntry,
     Epoch,
     GroupRemovedEntry,
+    KeepEntry,
     LeaseEntry,
     OpenEntry,
     RunEntry,
@@ -305,8 +307,8 @@ class Transactions:
 
 
 class Collection:
-    """G: nothing is given up that was numbered, unless the order says so, and then nothing that
-    anybody holds a lease on.
+    """G: nothing is given up that was numbered, unless the order says so, and then nothing of a
+    group that keeps all, nor what anybody holds a lease on.
 
     What somebody who reused an id sent under the same key, but with other bytes, may go.
     """
@@ -315,6 +317,7 @@ class Collection:
         self._facts = facts
         self._runs: dict[BatchKey, list[tuple[int, bytes]]] = {}  # last number, digest
         self._leases: dict[tuple[int, str], int] = {}
+        self._letting_go: dict[int, bool] = {}
         self._collected: dict[int, int] = {}
 
     def on_dropped(self, who: str, key: BatchKey, digests: list[bytes]) -> None:
@@ -327,7 +330,10 @@ class Collection:
             self._runs.setdefault(key, []).append((number + count - 1, digest))
         if type(entry) is LeaseEntry:
             self._leases[(entry.group, entry.name)] = entry.number
-        elif type(entry) is CollectEntry:
+        elif type(entry) is KeepEntry:
+            keep = entry.keep
+            self._letting_go[entry.group] = bool(keep.count or keep.fold) and keep.count != FOREVER
+        elif type(entry) is CollectEntry and self._letting_go.get(entry.group):
             leased = [n for (group, _), n in self._leases.items() if group == entry.group]
             number = self._collected.get(entry.group, 0)
             if entry.number <= min(leased, default=entry.number):

@@ -18,11 +18,20 @@ from samcast.sim.judge import Judge
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 from samcast.wire.group import AnyRequest, GroupRequest
-from samcast.wire.order import ROLE_CHECKPOINT, ROLE_COMMIT, ROLE_DATA, Configuration, Keep, Server
+from samcast.wire.order import (
+    FOREVER,
+    ROLE_CHECKPOINT,
+    ROLE_COMMIT,
+    ROLE_DATA,
+    Configuration,
+    Keep,
+    Server,
+)
 from samcast.wire.retention import KeepRequest, LeaseRequest
 
 SEGMENT_BYTES = 8 * 1024
 SERVERS_MAX = 7
+KEEP_ALL = 3  # of a group with a fold, this count means all messages
 SHAPES = (  # servers, k, e
     (3, 2, 2), (3, 2, 2), (3, 2, 2), (3, 3, 1), (4, 3, 2), (4, 3, 2), (4, 2, 3), (5, 3, 3),
     (5, 4, 2), (5, 3, 3), (6, 4, 3), (7, 4, 4),
@@ -51,7 +60,7 @@ class Shape:
         self.lifetime = chance.pick((12, 30, 60, 10**6))
         self.senders_max = chance.pick((2, 4, 8, 64))
         self.settings = self._settings(world)
-        self.keep_count = chance.pick((0, 0, 3, 12))  # messages of a group that are kept
+        self.keep_count = chance.pick((0, 0, KEEP_ALL, 12))  # messages of a group that are kept
         # Messages between two checkpoints, and a server whose fold comes to other states.
         self.fold_interval = 5 if chance.happens(0.4) else 0
         self.wrong_fold = chance.pick((0, 0, 1))
@@ -264,7 +273,9 @@ class Cluster:
         interval = self.shape.fold_interval
         keep = Keep(count=self.shape.keep_count)
         if interval:
-            keep = Keep(0, 0, 0, *FOLD, interval)
+            # Checkpoints alone let nothing go: where a group keeps all, they are made all the same.
+            count = FOREVER if self.shape.keep_count == KEEP_ALL else 0
+            keep = Keep(count, 0, 0, *FOLD, interval)
         if not self.world.run_until(limit, self._are_answered):
             return False
         for group in self.groups:

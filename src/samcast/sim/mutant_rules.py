@@ -17,6 +17,7 @@ from samcast.sim import disk
 from samcast.sim.mutant import Mutant, replace
 from samcast.sim.mutant_changes import CHANGE_MUTANTS
 from samcast.sim.mutant_disk import MUTANTS as DISK_MUTANTS
+from samcast.sim.mutant_leases import LEASE_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
 from samcast.wire.group import CommitSubmit, DataReport, LogRequest, Promise, Start
@@ -420,6 +421,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("torn-counted-as-unknown", "SAFETY 2.6", torn_is_unknown),
     *SENDER_MUTANTS,
     *RETENTION_MUTANTS,
+    *LEASE_MUTANTS,
     *CHANGE_MUTANTS,
     *DISK_MUTANTS,
 )

@@ -322,7 +322,7 @@ class Outcome(Control, frozen=True, gc=False, array_like=True, tag=17):
     value: Natural = 0  # OPENED: next counter; GROUP: its id; FENCED: by which incarnation
     runs: tuple[tuple[Natural, Natural, Natural, Digest], ...] = ()  # OPENED: last runs kept
     spans: tuple[Span, ...] = ()  # DECIDED: the numbers
-    head: Natural = 0  # OPENED, FENCED: of the scope, in the state that says so
+    head: Natural = 0  # OPENED, FENCED: of the scope, then; REFUSED: as many leases as may be
     next: Natural = 0  # FENCED, of an OPEN: the next counter
 
 

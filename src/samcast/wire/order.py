@@ -26,6 +26,7 @@ Epoch = tuple[Natural, Natural, Natural]  # (round, sequencer's node, boot nonce
 EPOCH_NONE: Epoch = (0, 0, 0)
 HASH_NONE = bytes(32)  # chain hash of the empty log
 INCARNATION_MAX = 2**32 - 2  # a batch carries it in 32 bits, and there must be a next one
+FOREVER = 2**63 - 1  # newest messages that are kept, where all of them are
 CELL = 0  # scope of senders that belong to the cell and not to one group
 
 ROLE_COMMIT = 1
@@ -69,15 +70,31 @@ class Place(Record, frozen=True, gc=False, array_like=True):
 
 class Keep(Record, frozen=True, gc=False, array_like=True):
     """How long a group's messages stay. Each bound is 0 for none; with none of them and without a
-    fold they stay for ever. What a fold has not taken up yet stays whatever the bounds say."""
+    fold they stay for ever. With a fold and no bound, what is in two checkpoints may go: there,
+    for ever is a bound, too, of as many as there can be. What a fold has not taken up yet stays
+    whatever the bounds say.
 
-    count: Natural = 0  # newest messages
+    A field more would be in the bytes, and so in the chain hashes, of entries that are on disks."""
+
+    count: Natural = 0  # newest messages; FOREVER: all of them
     size: Natural = 0  # bytes of the newest
     age_ms: Natural = 0
     fold: FoldName = ""  # by name, of installed code
     fold_version: Natural = 0
     interval: Natural = 0  # messages between two checkpoints
     by_jobs: bool = False  # Servers don't fold: jobs do, and hand in what they come to.
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether messages stay by their count, size or age."""
+        return bool(self.count or self.size or self.age_ms)
+
+    @property
+    def lets_go(self) -> bool:
+        """Whether messages go at all."""
+        if self.has_bounds:
+            return bool(self.count != FOREVER or self.size or self.age_ms)
+        return bool(self.fold)
 
 
 class Checkpoint(Record, frozen=True, gc=False, array_like=True):
