@@ -12,7 +12,7 @@ from samcast.runtime.sync_thread import INLINE_BYTES, SyncThread
 @pytest.mark.parametrize("size", [10, 2 * INLINE_BYTES])  # by the loop itself, and by the thread
 def test_nothing_is_stored_after_a_write_that_failed(tmp_path: Path, size: int) -> None:
     synced: list[int] = []
-    failed: list[OSError] = []
+    failed: list[Exception] = []
 
     async def main() -> None:
         thread = SyncThread(asyncio.get_running_loop(), "test", synced.append, failed.append)
