@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from samcast.cli.doctor import look_at_lives
 from samcast.cli.where import CLUSTER, DIR, remote_of
 from samcast.errors import SamcastError
 
@@ -174,6 +175,8 @@ def status(
             str(node.get("epoch", "-")), str(node.get("index", "-")),
         )  # fmt: skip
     Console().print(table)
+    for trouble in look_at_lives(said["nodes"]):
+        typer.echo(f"trouble: {trouble}")
     if not any(node["sequencing"] for node in said["nodes"]):
         up = sum(node["state"] != "down" for node in said["nodes"])
         typer.echo(
