@@ -72,7 +72,7 @@ from samcast.wire.order import (
 )
 from samcast.wire.records import AnyRecord, VoteRecord, decode_record, decode_vote
 
-SETTINGS = GroupSettings()
+SETTINGS = GroupSettings(rejoin_silence_ms=500)
 CONFIGURATION = Configuration(
     1, tuple(Server(node, 100 + node, ROLE_COMMIT | ROLE_DATA) for node in (1, 2, 3)), 2, 2, 2
 )
@@ -485,3 +485,10 @@ def promise(server: CommitServer, epoch: Epoch) -> Promise:
     effects = settle(server, [Received(epoch[1], seal)])
     (made,) = [m for m in sent(effects, epoch[1]) if isinstance(m, Promise)]
     return made
+
+
+def hush(server: CommitServer, silence_ms: int = SETTINGS.rejoin_silence_ms) -> None:
+    """A sequencer hears nobody for so long."""
+    step_ms, now_ms = SETTINGS.heartbeat_interval_ms, server.now_ms
+    for at_ms in range(step_ms, silence_ms + 2 * step_ms, step_ms):
+        server.step([Ticked(now_ms + at_ms)])

@@ -49,6 +49,7 @@ from tests.group.build import (
     batch,
     codes,
     epoch_of,
+    hush,
     led_cell,
     only,
     report,
@@ -398,6 +399,7 @@ def test_a_decision_that_makes_no_sense_is_refused_and_not_ordered(
 
 def test_behind_a_stop_sign_nothing_is_numbered() -> None:
     server = leader()
+    hush(server)
     entries = numbered(server, Received(3, Join(3, 333, 1)))
     assert [type(entry) for entry in entries] == [ConfigEntry]
     assert both(server, batch(1)) == []

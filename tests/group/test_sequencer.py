@@ -36,6 +36,7 @@ from tests.group.build import (
     batch,
     codes,
     epoch_of,
+    hush,
     led_cell,
     only,
     promise,
@@ -321,6 +322,7 @@ def test_long_logs_travel_in_bounded_messages() -> None:
 @pytest.mark.req("GRP-23")
 def test_a_server_with_a_new_disk_is_listed_by_an_ordered_entry() -> None:
     server = leader()
+    hush(server)
     (entry,) = submitted(server.step([Received(3, Join(3, 333, 1))]))
     assert isinstance(entry, ConfigEntry)
     assert entry.configuration.number == 2
@@ -339,6 +341,7 @@ def test_a_server_with_a_new_disk_is_listed_by_an_ordered_entry() -> None:
 )
 def test_a_join_that_makes_no_sense_changes_nothing(node: int, join: Join) -> None:
     server = leader()
+    hush(server)
     assert submitted(server.step([Received(node, join)])) == []
 
 
@@ -351,6 +354,7 @@ def test_a_committed_configuration_ends_the_lead_in_the_old_one() -> None:
     cell = led_cell(with_data=False)
     server = cell.leader
     cell.down[3] = None
+    cell.run(2 * SETTINGS.rejoin_silence_ms)
     cell.receive(server.node, 3, Join(3, 333, 1))
     assert server.configuration.number == 2
     assert server.sequencer is None

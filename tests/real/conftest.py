@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from samcast.group.settings import GroupSettings
 from samcast.runtime.local_cluster import LocalCluster
 
 MULTICAST = os.environ.get("SAMCAST_TEST_MULTICAST", "")  # a group, if nodes are to speak to it
+SETTINGS = GroupSettings(rejoin_silence_ms=1000)  # tests that lose disks don't wait for long
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "--"]
 
 
@@ -53,6 +55,6 @@ def running(cluster: LocalCluster) -> Iterator[None]:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     made = LocalCluster(tmp_path / "cluster")
-    made.make(3, multicast=MULTICAST)
+    made.make(3, SETTINGS, multicast=MULTICAST)
     with running(made):
         yield made

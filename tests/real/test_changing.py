@@ -15,6 +15,7 @@ from samcast.client.blocking import Client
 from samcast.errors import ConfigError, RefusedError, SamcastError, WaitTimeoutError
 from samcast.runtime.cluster_file import NodePlan
 from samcast.runtime.local_cluster import LocalCluster
+from tests.real.conftest import SETTINGS
 from tests.real.striking import NODES, judged, pause
 
 WAIT_S = 60.0
@@ -193,7 +194,7 @@ def test_a_late_node_that_loses_its_disk_comes_back(cluster: LocalCluster) -> No
 @pytest.mark.req("GRP-23")
 def test_nodes_with_one_role_each_are_replaced(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "cluster")
-    plan = cluster.make(3)
+    plan = cluster.make(3, SETTINGS)
     try:
         cluster.start_all()
         cluster.await_ready()

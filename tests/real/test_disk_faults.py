@@ -16,7 +16,7 @@ import samcast
 from samcast.client.leading import sequencer_of
 from samcast.runtime.local_cluster import LocalCluster, log_end
 from tests.real.bad_disk import launcher
-from tests.real.conftest import MULTICAST, running
+from tests.real.conftest import MULTICAST, SETTINGS, running
 from tests.real.striking import NODES, SECONDS, every, judged, pause, restart
 
 
@@ -41,7 +41,7 @@ class BadDisks:
 @pytest.fixture
 def disks(tmp_path: Path) -> Iterator[BadDisks]:
     cluster = LocalCluster(tmp_path / "cluster")
-    cluster.make(3, multicast=MULTICAST)
+    cluster.make(3, SETTINGS, multicast=MULTICAST)
     made = BadDisks(cluster)
     with running(cluster):
         yield made

@@ -1,6 +1,8 @@
 """Each checker can fail: a fact that breaks its promise is a violation of that letter."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,8 @@ from samcast.sim.checkers import (
     Uniqueness,
     Violation,
 )
+from samcast.sim.copies import Places
+from samcast.wire.change import Join
 from samcast.wire.order import (
     ROLE_COMMIT,
     ROLE_DATA,
@@ -221,3 +225,17 @@ def test_a_confirmed_message_that_is_lost_or_changed_breaks_durability(facts: Fa
     Durable(facts).check()
     facts.confirmed_bodies[b"y"] = (b"s", 1)
     broken("D", Durable(facts).check)
+
+
+def test_a_disk_that_was_heard_just_before_may_not_lose_its_place() -> None:
+    now = Configuration(1, tuple(Server(n, 100 + n, ROLE_COMMIT) for n in (1, 2, 3)), 2, 2, 1)
+    servers = (*now.servers[:2], Server(3, 333, ROLE_COMMIT))
+    later = Configuration(2, servers, 2, 2, 1)
+    sequencer: Any = SimpleNamespace(configuration=now, tail=SimpleNamespace(configuration=later))
+    places = Places(silence_us=400)
+    places.on_ordered(1, sequencer, 1000)
+    places.on_arrived(1, Join(3, 103, 1), 1000)
+    places.on_arrived(2, Join(3, 103, 1), 1399)  # by somebody else
+    places.on_ordered(1, sequencer, 1400)
+    with pytest.raises(Violation, match="J: disk 103 of server 3 lost its place"):
+        places.on_ordered(1, sequencer, 1050)

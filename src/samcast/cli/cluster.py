@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from samcast.cli.doctor import look_at_lives
 from samcast.cli.where import CLUSTER, DIR, remote_of
 from samcast.errors import SamcastError
 
@@ -33,6 +34,28 @@ def up(
     from samcast.runtime.local_cluster import LocalCluster
 
     cluster = LocalCluster(folder)
+    with cluster.alone():
+        was_up = _start(cluster, nodes, detach)
+    if detach:
+        where = "" if folder == Path(FOLDER) else f" --dir {folder}"
+        was = "was up already" if was_up else "is up"
+        typer.echo(f"cluster {was}: {cluster.address}")
+        typer.echo(
+            f"try:  echo hello | samcast send greetings{where};"
+            f"  samcast read greetings --count 1{where}"
+        )
+        typer.echo(f"stop it with:  samcast down{where}")
+        return
+    try:
+        watch(cluster, is_plain=plain or not (sys.stdin.isatty() and sys.stdout.isatty()))
+    finally:
+        cluster.stop_all()
+    typer.echo(f"stopped; the data is in {folder}")
+
+
+def _start(cluster: "LocalCluster", nodes: int | None, detach: bool) -> bool:
+    """Make what isn't there, start what doesn't run; whether anything ran before."""
+    folder = cluster.folder
     if not cluster.exists:
         cluster.make(NODES if nodes is None else nodes)
     elif nodes is not None and nodes != len(cluster.plan().present):
@@ -46,27 +69,14 @@ def up(
             f"the cluster in {folder} is up already; `samcast status` looks at it, `samcast down`"
             " stops it"
         )
-    cluster.start_all()
     try:
+        cluster.start_all()
         cluster.await_ready()
-    except SamcastError:
-        cluster.stop_all()
+    except BaseException:  # also when somebody interrupts it
+        if not running:
+            cluster.stop_all()
         raise
-    if detach:
-        where = "" if folder == Path(FOLDER) else f" --dir {folder}"
-        was = "was up already" if running else "is up"
-        typer.echo(f"cluster {was}: {cluster.address}")
-        typer.echo(
-            f"try:  echo hello | samcast send greetings{where};"
-            f"  samcast read greetings --count 1{where}"
-        )
-        typer.echo(f"stop it with:  samcast down{where}")
-        return
-    try:
-        watch(cluster, is_plain=plain or not (sys.stdin.isatty() and sys.stdout.isatty()))
-    finally:
-        cluster.stop_all()
-    typer.echo(f"stopped; the data is in {folder}")
+    return bool(running)
 
 
 def watch(cluster: "LocalCluster", *, is_plain: bool) -> None:
@@ -175,6 +185,8 @@ def status(
         )  # fmt: skip
     Console().print(table)
     _say_who_holds(said["nodes"])
+    for trouble in look_at_lives(said["nodes"]):
+        typer.echo(f"trouble: {trouble}")
     if not any(node["sequencing"] for node in said["nodes"]):
         up = sum(node["state"] != "down" for node in said["nodes"])
         typer.echo(

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -57,6 +58,22 @@ def look_at_disk(folder: Path) -> list[str]:
     return troubles
 
 
+def look_at_lives(nodes: list[dict[str, Any]]) -> list[str]:
+    """Two processes of one node, and disks that are not let in by themselves."""
+    from samcast.runtime.lives import sentence
+
+    two = {facts["node"]: sentence(facts) for node in nodes for facts in node.get("two_lives", [])}
+    asking = [
+        f"disk {facts['disk']} asks for the place of {facts['name']} and is not let in:"
+        f" {facts['why_not']}; if it is to have it, stop the other, then give"
+        f" `samcast node admit {facts['name']} --disk {facts['disk']}`"
+        for node in nodes
+        for facts in node.get("asking", [])
+        if facts["why_not"]
+    ]
+    return [*two.values(), *asking]
+
+
 def look_at_cluster(folder: Path, remote: str) -> list[str]:
     """Whether all nodes are up, agree who leads, and have whole disks."""
     from samcast.cli.cluster import gather
@@ -88,7 +105,10 @@ def look_at_cluster(folder: Path, remote: str) -> list[str]:
             why = f"; the end of its log:\n{log}" if log else f" at {node['address']}"
             troubles.append(f"{node['name']} is down{why}")
         elif node["state"] == "learner":
-            troubles.append(f"{node['name']} waits to be let in with a new disk")
+            troubles.append(
+                f"{node['name']} has a new disk and waits to be let in; whoever leads does that"
+                " once the old disk has been silent for some time"
+            )
         elif node.get("data", {}).get("is_full"):
             troubles.append(f"the disk of {node['name']} is full; it takes no messages")
         troubles += [
@@ -100,6 +120,7 @@ def look_at_cluster(folder: Path, remote: str) -> list[str]:
             f"{node['name']} has trouble with checkpoints of group {group}: {why}"
             for group, why in node.get("fold_problems", {}).items()
         ]
+    troubles += look_at_lives(nodes)
     if sum(bool(node["sequencing"]) for node in nodes) != 1:
         troubles.append("nobody leads, or two believe to; look again in a second")
     return troubles

@@ -199,6 +199,27 @@ def replace(
     _tell(now, {**before, newcomer.place.node: newcomer.place})
 
 
+@app.command("admit")
+def admit(
+    name: str,
+    disk: Annotated[
+        int | None,
+        typer.Option(help="Its uuid, as doctor and status tell; else the one that asks."),
+    ] = None,
+    timeout: PATIENCE = TIMEOUT_S,
+    cluster: CLUSTER = None,
+    folder: DIR = LOCAL,
+) -> None:
+    """Give a node's place to its new disk now. The old one must have been stopped, counts as lost,
+    and never takes its place back by itself."""
+    with _administration(cluster, folder) as admin:
+        before = admin.places
+        chosen = admin.disk_that_asks(name) if disk is None else disk
+        now = admin.admit(name, chosen, timeout)
+    typer.echo(f"disk {chosen} has the place of {name}")
+    _tell(now, before)
+
+
 @app.command("quorums")
 def quorums(
     k_commit: K_COMMIT = None,

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec import structs
 
@@ -112,6 +113,31 @@ class Administration:
         servers = (*staying, newcomer.server)
         return self._change(servers, (newcomer.place,), Quorums(), timeout_s, is_lost)
 
+    def admit(self, name: str, disk: int, timeout_s: float) -> Configuration:
+        """A disk of a node in the place of its listed one, which is gone or is to go."""
+        node = self.node_of(name)
+        servers = tuple(
+            structs.replace(s, uuid=disk) if s.node == node else s
+            for s in self.configuration.servers
+        )
+        return self._change(servers, (), Quorums(), timeout_s, True, disk)
+
+    def disk_that_asks(self, name: str) -> int:
+        """The one disk that asks whoever leads for a node's place."""
+        node = self.node_of(name)
+        disks = [int(a["disk"]) for a in self._told_by_leader("asking", []) if a["node"] == node]
+        if len(disks) == 1:
+            return disks[0]
+        if disks:
+            raise ConfigError(
+                f"several disks ask for the place of {name}; say --disk with one of"
+                f" {', '.join(map(str, disks))}"
+            )
+        raise ConfigError(
+            f"no other disk asks for the place of {name}. Start the node that has it, and stop the"
+            " one that has the place now; `samcast doctor` shows whether there are two"
+        )
+
     def set_quorums(self, quorums: Quorums, timeout_s: float) -> Configuration:
         """The same nodes, and more or fewer of them that must agree."""
         return self._change(self.configuration.servers, (), quorums, timeout_s, False)
@@ -133,6 +159,7 @@ class Administration:
         quorums: Quorums,
         timeout_s: float,
         is_lost: bool,
+        admitted: int = 0,
     ) -> Configuration:
         now = self.configuration
         taken = self._client.engine.node_names.values()
@@ -151,7 +178,7 @@ class Administration:
             node_last=max([node_last(now), *(s.node for s in servers)]),
             **counts_for(now, servers, quorums),
         )
-        request = ChangeRequest(target, places, is_lost)
+        request = ChangeRequest(target, places, is_lost, admitted)
         check_change(now, request)
         return self._order(request, timeout_s)
 
@@ -186,7 +213,11 @@ class Administration:
         return waits_for or said
 
     def _waits_for(self) -> str:
-        """What whoever leads waits for, with names."""
+        """What whoever leads waits for."""
+        return str(self._told_by_leader("change_waits_for", ""))
+
+    def _told_by_leader(self, key: str, otherwise: Any) -> Any:
+        """Of its status, if it can be found."""
         for name, host, port in self._client.nodes:
             try:
                 with connect(f"{host}:{port}") as other:
@@ -194,8 +225,8 @@ class Administration:
             except (SamcastError, TimeoutError):
                 continue
             if said["name"] == name and said["sequencing"]:
-                return str(said["change_waits_for"])
-        return ""
+                return said.get(key, otherwise)
+        return otherwise
 
 
 def counts_for(now: Configuration, servers: tuple[Server, ...], quorums: Quorums) -> dict[str, int]:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from samcast.errors import ConfigError
+from samcast.group.admitting import Admitting
 from samcast.group.progress import Progress
+from samcast.group.settings import GroupSettings
 from samcast.machine.change import check_change, needs_copies, staying_keepers
 from samcast.machine.ports import Effect, Introduce, NodeId
 from samcast.machine.quorum import kth_largest, lists, servers_with
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
 class Changing:
     """At most one change at a time, in one epoch."""
 
-    def __init__(self, sequencer: "Sequencer", suspect_ms: int) -> None:
+    def __init__(self, sequencer: "Sequencer", settings: GroupSettings) -> None:
         self._sequencer = sequencer
-        self._suspect_ms = suspect_ms
+        self._suspect_ms = suspect_ms = settings.suspect_ms
         self._patience_ms = 4 * suspect_ms
         self._wanted: ChangeRequest | None = None
         self._since_ms = 0
@@ -40,6 +42,9 @@ class Changing:
         self._drain_until_ms = 0
         self._drain_end_ms = 0
         self._drain_from_ms = 0
+        self.admitting = Admitting(
+            sequencer, settings.rejoin_silence_ms, 2 * settings.heartbeat_interval_ms
+        )
         self.is_draining = False  # nothing is numbered until all of it has its copies
         self.waits_for = ""  # for people
         self.stop_at = 0  # the stop-sign's index
@@ -83,12 +88,13 @@ class Changing:
             self._since_ms = self._sequencer.now_ms
             self._meet(request.configuration)
 
-    def on_join(self, join: Join) -> None:
-        """A server has come back with a new disk: list that in the place of the old one. What was
-        on the old one is gone, so there is nothing to wait for."""
+    def on_join(self, join: Join, out: list[Effect]) -> None:
+        """A server has come back with a new disk: list that in the place of the old one, if that
+        is gone. So is what was on it, and there is nothing to wait for."""
         now = self._sequencer.configuration
-        old = [s for s in now.servers if s.node == join.node and s.uuid != join.uuid]
-        if join.configuration != now.number or not old or not self._sequencer.may_order:
+        if join.configuration != now.number or not self.admitting.may_join(join, out):
+            return
+        if not self._sequencer.may_order:
             return
         servers = tuple(
             Server(s.node, join.uuid, s.roles) if s.node == join.node else s for s in now.servers
@@ -107,10 +113,22 @@ class Changing:
         if sequencer.now_ms >= self._until_ms:
             self._forget()
             return
-        if not sequencer.is_certain or not self._are_near(wanted):
+        if not sequencer.is_certain or self._is_answering(wanted) or not self._are_near(wanted):
             self.is_draining = False
         elif self._has_copies(wanted):
             self._order(wanted)
+
+    def _is_answering(self, wanted: ChangeRequest) -> bool:
+        """The disk whose place a person gives to another still serves: then it is a mistake, or
+        that node has to be stopped first."""
+        for server in wanted.configuration.servers:
+            listed = self.admitting.listed(server.node)
+            if listed is None or listed.uuid == server.uuid:
+                continue
+            if self.admitting.silent_ms(listed.uuid) < self._patience_ms:
+                self.waits_for = f"server {server.node} to stop: its disk {listed.uuid} answers"
+                return True
+        return False
 
     def _are_near(self, wanted: ChangeRequest) -> bool:
         """Those who come, and enough of all who will count, hold all but a little of our log."""
@@ -228,6 +246,7 @@ class Changing:
     def on_tick(self, out: list[Effect]) -> None:
         """Make sure that those who come can be reached, and hear from us again if they have begun
         another life."""
+        self.admitting.on_tick()
         if not self.learners and self._wanted is None:
             return
         sequencer = self._sequencer

@@ -180,6 +180,8 @@ class CheckpointServer:
         if beat.epoch[1] == sender and beat.epoch > self._epoch:
             self._epoch = beat.epoch
             self._due_ms = self._remind_ms = self._now_ms
+        if beat.epoch == self._epoch:
+            self._joining.stay_heard(sender, self._now_ms, out)
         self._joining.on_claim(sender, beat.configuration, self._now_ms, out)
 
     def _on_moved(self, sender: NodeId, moved: Moved, out: list[Effect]) -> None:

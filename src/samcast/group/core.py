@@ -18,6 +18,7 @@ from samcast.group.retained import Retained, RetainedState
 from samcast.group.rows import Admission, GroupRows, GroupState, Row
 from samcast.group.settings import GroupSettings
 from samcast.limits import BATCH_MESSAGES_MAX
+from samcast.machine.change import replaced_by
 from samcast.machine.quorum import is_sound
 from samcast.wire.group import (
     AbortRequest,
@@ -78,6 +79,7 @@ class CoreState(msgspec.Struct, frozen=True, array_like=True):
     places: list[Place] = []
     settled: int = 0
     intervals: list[tuple[int, list[tuple[int, int]]]] = []
+    replaced: list[tuple[int, int]] = []
 
 
 _decode = msgspec.msgpack.Decoder(CoreState).decode
@@ -99,6 +101,7 @@ class Core:
         self.group_ids: dict[str, int] = {}
         self.settled = 0  # the configuration in which the latest epoch was elected
         self.places: dict[int, Place] = {}  # of servers that came later
+        self.replaced: list[tuple[int, int]] = []  # node and uuid of disks that lost their place
         self.retained: dict[int, Retained] = {}  # groups that anything was ever said about
         self._folds: dict[type[Entry], Callable[[Any], bool]] = {
             RunEntry: self._fold_run,
@@ -278,6 +281,7 @@ class Core:
         is_next = entry.configuration.number == self.configuration.number + 1
         if not is_next or not is_sound(entry.configuration):
             return False
+        self.replaced = replaced_by(self.replaced, self.configuration, entry.configuration)
         self.configuration = entry.configuration
         places = {**self.places, **{place.node: place for place in entry.places}}
         listed = [server.node for server in entry.configuration.servers]
@@ -390,6 +394,7 @@ class Core:
                 list(self.places.values()),
                 self.settled,
                 [(g, r.intervals) for g, r in self.retained.items() if r.intervals],
+                self.replaced,
             ]
         )
 
@@ -410,7 +415,7 @@ class Core:
         core.groups = {g: GroupRows.of_state(rows, runs_max) for g, rows in groups}
         core.retained = {g: Retained.of_state(retained) for g, retained in state.retained}
         core.places = {place.node: place for place in state.places}
-        core.settled = state.settled
+        core.settled, core.replaced = state.settled, state.replaced
         for group, intervals in state.intervals:
             if group in core.retained:
                 core.retained[group].intervals = intervals
@@ -428,6 +433,7 @@ class Core:
         core.group_ids = self.group_ids.copy()
         core.retained = {group: retained.copy() for group, retained in self.retained.items()}
         core.places, core.settled = self.places.copy(), self.settled
+        core.replaced = self.replaced.copy()
         return core
 
 

@@ -26,6 +26,8 @@ class Joining:
         self.is_listed = False
         self._due_ms = 0
         self._claim_due_ms = 0
+        self._say_ms = settings.retry_max_ms
+        self._said_ms = -self._say_ms
 
     def see(self, configuration: Configuration, out: list[Effect] | None = None) -> None:
         """A configuration is in force: are we in it, with this very disk?"""
@@ -49,6 +51,12 @@ class Joining:
         for server in servers_with(configuration, ROLE_COMMIT):
             if server.node != self._node:
                 out.append(Send(server.node, join))
+
+    def stay_heard(self, sequencer: NodeId, now_ms: int, out: list[Effect]) -> None:
+        """Have the sequencer know that this disk's server is alive, where nothing else tells."""
+        if self.is_listed and self._seen is not None and now_ms >= self._said_ms + self._say_ms:
+            self._said_ms = now_ms
+            out.append(Send(sequencer, Join(self._node, self._uuid, self._seen.number)))
 
     def on_claim(self, sender: NodeId, number: int, now_ms: int, out: list[Effect]) -> None:
         """Somebody leads in a later configuration than we know: those whom we would ask may all

@@ -85,7 +85,7 @@ class Sequencer:
         self._heads_turn = 0
         self._numbering = Numbering(self)
         self.retention = Retention(self, self._settings.collect_interval_ms)
-        self.changing = Changing(self, self._settings.suspect_ms)
+        self.changing = Changing(self, self._settings)
         if not self.is_stopped:
             self.append(EpochEntry(epoch))
         self.epoch_index = log.length
@@ -156,6 +156,7 @@ class Sequencer:
 
     def on_data_report(self, sender: NodeId, report: DataReport, out: list[Effect]) -> None:
         """A data server has something on its disk."""
+        self.on_heard(report.uuid)
         if report.epoch != self.epoch:
             return
         if not self.counts_report(sender, report):
@@ -169,6 +170,7 @@ class Sequencer:
 
     def on_holdings(self, sender: NodeId, holdings: Holdings, out: list[Effect]) -> None:
         """A data server says what needn't stay."""
+        self.on_heard(holdings.uuid)
         if holdings.epoch == self.epoch:
             self.retention.on_holdings(sender, holdings)
 
@@ -176,6 +178,7 @@ class Sequencer:
         self, sender: NodeId, report: CheckpointReport, out: list[Effect]
     ) -> None:
         """A checkpoint server has a state on its disk."""
+        self.on_heard(report.uuid)
         if report.epoch == self.epoch:
             self.retention.on_report(sender, report, out)
 
@@ -191,9 +194,14 @@ class Sequencer:
             self._numbering.on_propose(request, out)
 
     def on_join(self, sender: NodeId, join: Join, out: list[Effect]) -> None:
-        """A server has come back with a new disk: list that in the place of the old one."""
+        """A server has come back with a new disk, or says that it is there."""
+        self.on_heard(join.uuid)
         if sender == join.node:
-            self.changing.on_join(join)
+            self.changing.on_join(join, out)
+
+    def on_heard(self, uuid: int) -> None:
+        """This disk's server is alive."""
+        self.changing.admitting.on_heard(uuid)
 
     def on_drained(self, out: list[Effect]) -> None:
         """End of a turn: number, submit, commit, and keep everybody informed."""
@@ -301,6 +309,7 @@ class Sequencer:
     def _listed(
         self, sender: NodeId, uuid: int, configuration: int, epoch: Epoch
     ) -> Progress | None:
+        self.on_heard(uuid)
         if epoch != self.epoch or configuration != self.configuration.number:
             return None
         progress = self.progress.get(sender)

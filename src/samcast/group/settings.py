@@ -39,6 +39,7 @@ class GroupSettings:
     retry_max_ms: int = 1000
     collect_interval_ms: int = 1000  # between two looks at what may go
     abandoned_ms: int = 24 * 3600 * 1000  # a stage so old without a decision: ABORT is proposed
+    rejoin_silence_ms: int = 10_000  # of a listed disk, before a new one may take its place
     fetch_after_ms: int = 60  # a run below k_data waits this long before others must fetch it
 
     def __post_init__(self) -> None:

@@ -9,6 +9,8 @@ from samcast.machine.quorum import check_quorums, lists, servers_with
 from samcast.wire.change import ChangeRequest
 from samcast.wire.order import ROLE_DATA, Configuration, Server
 
+REPLACED_MAX = 1000  # disks that once were listed; beyond that the oldest is as good as unknown
+
 
 def check_change(now: Configuration, request: ChangeRequest) -> None:
     """Refuse what can't follow the present configuration, with a sentence that says why."""
@@ -41,7 +43,7 @@ def check_servers(now: Configuration, request: ChangeRequest) -> None:
         )
     for server in target.servers:
         old = before.get(server.node)
-        if old is not None and old != server:
+        if old is not None and old != server and not _is_admitted(old, server, request):
             raise ConfigError(
                 f"server {server.node} stays, so its disk and its roles must stay as they are"
             )
@@ -56,6 +58,22 @@ def check_servers(now: Configuration, request: ChangeRequest) -> None:
     highest = max(last, *(server.node for server in target.servers))
     if target.node_last != highest:
         raise ConfigError(f"node_last is {target.node_last}; the highest id ever is {highest}")
+
+
+def _is_admitted(old: Server, server: Server, request: ChangeRequest) -> bool:
+    """Whether only the disk differs, and it is the one that an operator has named."""
+    is_same_node = old.node == server.node and old.roles == server.roles
+    return is_same_node and server.uuid == request.admitted
+
+
+def replaced_by(
+    known: list[tuple[int, int]], now: Configuration, target: Configuration
+) -> list[tuple[int, int]]:
+    """Nodes and uuids of the disks that others took the place of, oldest first."""
+    listed = {server.node: server.uuid for server in target.servers}
+    lost = [(s.node, s.uuid) for s in now.servers if listed.get(s.node, s.uuid) != s.uuid]
+    left = [disk for disk in known if disk not in lost and listed.get(disk[0]) != disk[1]]
+    return [*left, *lost][-REPLACED_MAX:]
 
 
 def node_last(configuration: Configuration) -> int:

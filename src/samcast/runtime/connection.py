@@ -92,6 +92,9 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[bytes | memoryview] = []
         self._waiting = 0  # bytes that have not left, while there is something in `_out`
         self.id = 0  # who is at the other end, once that is known
+        self.uuid = 0  # and if it is a node: its disk, its process, and what people call that
+        self.process = 0
+        self.where = ""
         self.is_refused = False
         self.is_dialed = False  # we called, so it is the other end that answers with a welcome
         self.dropped = 0

@@ -6,6 +6,7 @@ clients. Starting it again goes on with the same data.
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import secrets
 import signal
@@ -13,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +22,12 @@ from samcast.errors import ConfigError, SamcastError
 from samcast.group.settings import GroupSettings
 from samcast.runtime.cluster_file import SOCKET_PATH_MAX, ClusterPlan, NodePlan, read_cluster_file
 from samcast.runtime.cluster_text import write_cluster_file
-from samcast.runtime.folder import format_folder
+from samcast.runtime.folder import LOCK, format_folder
 from samcast.runtime.newcomer import write_newcomer
 
 FILE = "cluster.toml"
+BUSY = "busy"  # locked by whoever is just starting or stopping nodes
+STARTED_IN = "SAMCAST_STARTED_IN"  # tells a node's process that this folder started it
 STOP_S = 5.0
 CONNECT_S = 1.0
 PORT_FIRST = 12_000
@@ -46,6 +50,24 @@ class LocalCluster:
         self.folder = folder
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self.launchers: dict[str, list[str]] = {}  # what runs a node in place of `samcast`
+        self._holds = 0
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else starts or stops nodes of this folder meanwhile; whoever comes second waits
+        until the first is through, and finds what it has left."""
+        if self._holds:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.folder / BUSY, os.O_RDWR | os.O_CREAT, 0o640)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            self._holds = 1
+            yield
+        finally:
+            self._holds = 0
+            os.close(fd)
 
     # making
 
@@ -143,19 +165,25 @@ class LocalCluster:
 
     def start(self, name: str) -> int:
         """Start a node unless it runs; its process id."""
-        node = self.plan().node(name)
-        pid = self.pid_of(node)
-        if pid:
-            return pid
+        with self.alone():
+            node = self.plan().node(name)
+            return self.pid_of(node) or self._launch(node)
+
+    def _launch(self, node: NodePlan) -> int:
         with log_path(node).open("ab") as log:
-            launcher = self.launchers.get(name, [sys.executable, "-m", "samcast.cli.main"])
+            launcher = self.launchers.get(node.name, [sys.executable, "-m", "samcast.cli.main"])
             child = subprocess.Popen(
-                [*launcher, "node", "--config", str(self.folder / FILE), "--name", name],
+                [*launcher, "node", "--config", str(self.folder / FILE), "--name", node.name],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, STARTED_IN: self._mark},
             )  # fmt: skip
-        self._children[name] = child
+        self._children[node.name] = child
         pid_path(node).write_text(f"{child.pid}\n")
         return child.pid
+
+    @property
+    def _mark(self) -> str:
+        return str(self.folder.resolve())
 
     def start_all(self) -> None:
         """Start all nodes."""
@@ -172,11 +200,26 @@ class LocalCluster:
         try:
             pid = int(pid_path(node).read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, ValueError):
-            return 0
+            return self._holder_of(node)
         is_ours = b"samcast.cli.main" in command and node.name.encode() in command
-        return pid if is_ours and state != "Z" else 0
+        return pid if is_ours and is_running(pid) else self._holder_of(node)
+
+    def _holder_of(self, node: NodePlan) -> int:
+        """Whoever has the node's disk, if we have started it: where its id was lost, or is another
+        one's by now."""
+        mark = f"{STARTED_IN}={self._mark}".encode()
+        try:
+            inode = (node.folder / LOCK).stat().st_ino
+            held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        except OSError:
+            return 0
+        for line in held:
+            if len(line) > 5 and line[1] == "FLOCK" and line[5].endswith(f":{inode}"):
+                with contextlib.suppress(OSError):
+                    if mark in Path(f"/proc/{line[4]}/environ").read_bytes().split(b"\0"):
+                        return int(line[4])
+        return 0
 
     def processes(self) -> list[NodeProcess]:
         """All nodes."""
@@ -191,11 +234,11 @@ class LocalCluster:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         if number in (signal.SIGKILL, signal.SIGTERM):
-            self._await_end(node)
+            self._await_end(NodeProcess(node, pid))
 
-    def _await_end(self, node: NodePlan) -> bool:
+    def _await_end(self, process: NodeProcess) -> bool:
         limit = time.monotonic() + STOP_S
-        while self.pid_of(node):
+        while is_running(process.pid) or self.pid_of(process.plan):
             if time.monotonic() > limit:
                 return False
             time.sleep(0.01)
@@ -203,13 +246,14 @@ class LocalCluster:
 
     def stop_all(self) -> None:
         """End all nodes, gently first."""
-        running = [p for p in self.processes() if p.pid]
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGTERM)
-        for process in running:
-            if not self._await_end(process.plan):
-                self.kill(process.plan.name)
+        with self.alone():
+            running = [p for p in self.processes() if p.pid]
+            for process in running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGTERM)
+            for process in running:
+                if not self._await_end(process):
+                    self.kill(process.plan.name)
 
     def await_ready(self, only: str = "", timeout_s: float = 15.0) -> None:
         """Wait until all nodes, or just one, accept connections; an error with the log's end if one
@@ -232,6 +276,14 @@ def log_path(node: NodePlan) -> Path:
 def pid_path(node: NodePlan) -> Path:
     """Who runs the node."""
     return node.folder.with_name(node.folder.name + ".pid")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def log_end(node: NodePlan, lines: int = 10) -> str:

@@ -17,7 +17,9 @@ from samcast.runtime.connection import Connection, Traffic
 from samcast.runtime.datagrams import Datagrams
 from samcast.runtime.dialing import HELLO_S, Dialing
 from samcast.runtime.directory import Directory
+from samcast.runtime.greeting import check_file, check_hello, check_listed
 from samcast.runtime.listeners import Listeners
+from samcast.runtime.lives import SAID_MAX, Lives, note_life
 from samcast.wire.batch import Batch
 from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload, message_parts
 from samcast.wire.control import Control
@@ -48,6 +50,7 @@ from samcast.wire.session import (
     Ping,
     PlanRequest,
     Refused,
+    Rival,
     Status,
     StatusRequest,
     TraceRequest,
@@ -63,7 +66,6 @@ from samcast.wire.stages import StagesRequest
 
 CLIENTS_MAX = 10_000
 SAID_TO_MAX = 1000
-SAID_MAX = 300  # characters of what a peer says, in our log
 # What a client may say to roles; anything else is not its business.
 CLIENT_TAGS = {
     kind.__struct_config__.tag
@@ -105,6 +107,7 @@ class Mesh:
         self._peers: dict[NodeId, Connection] = {}
         self._clients: dict[int, Connection] = {}
         self._listeners = Listeners(datagrams)
+        self.lives = Lives(node.id, directory, say)
         self._client_next = time.time_ns() // 1000  # so that ids aren't used again after a restart
         self._servers: list[asyncio.Server] = []
         self._dialing = Dialing(node.id, self._open, lambda peer: peer in self._peers)
@@ -220,7 +223,8 @@ class Mesh:
 
     def _greet(self, connection: Connection) -> None:
         facts, digest = self._plan.facts(), self._plan.digest()
-        hello = Hello(PROTOCOL, self._plan.cluster, self._node.id, digest, facts, self._life)
+        own = (self.lives.uuid, self.lives.process, self.lives.where)
+        hello = Hello(PROTOCOL, self._plan.cluster, self._node.id, digest, facts, self._life, *own)
         connection.write(encode_session(hello))
 
     def _on_lost(self, connection: Connection) -> None:
@@ -232,6 +236,7 @@ class Mesh:
             if self.datagrams is not None:
                 self.datagrams.forget(connection.id)
             self._on_connection(Unreachable(connection.id))
+        self.lives.on_lost(connection)
 
     # sessions
 
@@ -240,10 +245,7 @@ class Mesh:
         if isinstance(message, Hello):
             self._on_hello(connection, message)
         elif isinstance(message, Welcome) and connection.is_dialed:
-            self._add_peer(connection, message.node, message.life)
-            self._learn(message.configuration, message.peers)
-            if message.configuration.number < self._directory.configuration.number:
-                connection.write(self._changed())
+            self._on_welcome(connection, message)
         elif isinstance(message, Refused) and connection.is_dialed:
             self._on_refused(connection, message)
         elif not connection.id:
@@ -252,10 +254,22 @@ class Mesh:
             self._learn(message.configuration, message.peers)
         elif isinstance(message, StatusRequest | TraceRequest | PlanRequest):
             connection.write(encode_session(Status(self._answer(message))))
-        elif isinstance(message, Ping):
-            connection.write(encode_session(message))
+        elif isinstance(message, Ping | Rival):
+            self.lives.on_session(connection, message)
         elif isinstance(message, MulticastRequest) and connection.id > NODE_MAX:
             self._listeners.add(connection)
+
+    def _on_welcome(self, connection: Connection, welcome: Welcome) -> None:
+        node, first = welcome.node, self._peers.get(welcome.node)
+        note_life(connection, welcome)
+        is_other = first is not None and self.lives.is_other(first, connection)
+        if first is not None and is_other and self.lives.outranks(node, first, connection):
+            self.lives.refuse(node, first, connection)
+            return
+        self._add_peer(connection, node, welcome.life)
+        self._learn(welcome.configuration, welcome.peers)
+        if welcome.configuration.number < self._directory.configuration.number:
+            connection.write(self._changed())
 
     def _on_refused(self, connection: Connection, refused: Refused) -> None:
         said = f"{connection.peer_name()} refused us: {refused.detail[:SAID_MAX]!r}"
@@ -274,20 +288,8 @@ class Mesh:
     def _on_hello(self, connection: Connection, hello: Hello) -> None:
         if connection.id:
             raise WireError("session-order", "hello was said already; it is said once")
-        if hello.protocol != PROTOCOL:
-            raise WireError(
-                "session-protocol",
-                f"you speak protocol {hello.protocol}, this node {PROTOCOL}; upgrade the older one",
-            )
-        if hello.cluster and hello.cluster != self._plan.cluster:
-            raise WireError(
-                "session-cluster",
-                f"this is cluster {self._plan.cluster!r}, not {hello.cluster!r}; correct the"
-                " address",
-            )
+        check_hello(self._plan, hello)
         if hello.node:
-            if hello.node > NODE_MAX:
-                raise WireError("session-node", f"{hello.node} is no node's id")
             self._on_node_hello(connection, hello)
             return
         if self._is_retired:
@@ -303,39 +305,29 @@ class Mesh:
         self._welcome(connection)
 
     def _on_node_hello(self, connection: Connection, hello: Hello) -> None:
-        if hello.digest != self._plan.digest():
-            mine, theirs = dict(self._plan.facts()), dict(hello.settings)
-            keys = sorted({k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k)})
-            differ = f"our cluster files differ in {', '.join(keys)}; give all nodes the same file"
-            said = f"node {hello.node} was refused: {differ[:SAID_MAX]!r}"
+        try:
+            check_file(self._plan, hello)
+        except WireError as error:
+            said = f"node {hello.node} was refused: {error.detail[:SAID_MAX]!r}"
             self._say_once(f"node {hello.node}", "refused-node", said, node=hello.node)
-            raise WireError("session-config", differ)
-        self._check_listed(hello.node)
-        if self._dialing.on_knock(hello.node):  # It is we who dial that one.
-            connection.close()
-            return
+            raise
+        check_listed(self._directory, self._node.id, hello.node)
+        note_life(connection, hello)
+        node, first = hello.node, self._peers.get(hello.node)
+        is_other = self.lives.is_other(first, connection)
+        if self._dialing.on_knock(node):  # It is we who dial that one.
+            if first is not None and is_other:
+                self.lives.challenge(node, first, connection, lambda: _part(first, connection))
+            else:
+                connection.close()
+        elif first is None or not is_other or self.lives.outranks(node, connection, first):
+            self._let_in(connection, hello)
+        else:
+            self.lives.challenge(node, first, connection, lambda: self._let_in(connection, hello))
+
+    def _let_in(self, connection: Connection, hello: Hello) -> None:
         self._add_peer(connection, hello.node, hello.life)
         self._welcome(connection)
-
-    def _check_listed(self, node: NodeId) -> None:
-        """Of the cluster are those whom the order lists; whoever isn't itself of it yet believes
-        all who know how it began."""
-        number = self._directory.configuration.number
-        if node == self._node.id:
-            raise WireError("session-node", f"node {node} is this one; ids are used once")
-        if not self._directory.lists(self._node.id):
-            return
-        if self._directory.is_removed(node):
-            raise WireError(
-                REMOVED,
-                f"node {node} is not of this cluster any more, by configuration {number}; its"
-                " folder may go, and `samcast node prepare` makes a new one",
-            )
-        if not self._directory.lists(node):
-            raise WireError(
-                "session-unlisted",
-                f"node {node} is not of this cluster yet; `samcast node add` lets it in",
-            )
 
     @property
     def _life(self) -> int:
@@ -358,6 +350,7 @@ class Mesh:
         welcome = Welcome(
             connection.id, self._node.id, self._plan.cluster, directory.configuration,
             directory.peers, self._life, self._plan.origin(),
+            self.lives.uuid, self.lives.process, self.lives.where,
         )  # fmt: skip
         connection.write(encode_session(welcome))
 
@@ -490,6 +483,12 @@ class Mesh:
     def connected(self) -> dict[str, int]:
         """Who is there."""
         return {"nodes": len(self._peers), "clients": len(self._clients)}
+
+
+def _part(first: Connection, knocking: Connection) -> None:
+    """Nobody answers there, so it is time to dial again."""
+    first.abort()
+    knocking.close()
 
 
 def _is_for_clients(payload: bytes) -> bool:

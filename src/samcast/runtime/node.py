@@ -115,6 +115,7 @@ class Node:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopped.set)
         self._open_disks()
+        self._mesh.lives.uuid = self._telling.uuid
         self._start_roles()
         settle()
         page = self._metrics_page()

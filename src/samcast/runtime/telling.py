@@ -76,6 +76,7 @@ class Telling:
             "cluster": self.plan.cluster,
             "up_s": round(time.monotonic() - self.started_at, 1),
             "connected": self.mesh.connected() if self.mesh is not None else {},
+            "two_lives": self.mesh.lives.seen() if self.mesh is not None else [],
             "warnings": self.host.warnings,
             "last_warnings": self.host.last_warnings,
             "fold_problems": self.fold_problems,
@@ -88,6 +89,7 @@ class Telling:
             said["multicast"] = self.mesh.datagrams.counts()
         if self.commit is not None:
             said.update(_of_commit(self.commit))
+            said["asking"] = self._asking(self.commit)
         if self.data is not None:
             said["data"] = _of_data(self.data)
             said.setdefault("groups", _groups_of(self.data.follower.core))
@@ -98,6 +100,21 @@ class Telling:
                 "rotten": self.scrub.rotten,
             }
         return said
+
+    def _asking(self, commit: CommitServer) -> list[dict[str, Any]]:
+        """New disks of listed nodes that ask whoever leads for their place."""
+        if commit.sequencer is None:
+            return []
+        return [
+            {
+                "node": asking.node,
+                "name": self._directory.name_of(asking.node),
+                "disk": asking.uuid,
+                "why_not": asking.why,
+                "is_rival": asking.is_rival,
+            }
+            for asking in commit.sequencer.changing.admitting.asking()
+        ]
 
     def trace(self, group: int, number: int) -> dict[str, Any]:
         """What this node still knows of the way of one message."""

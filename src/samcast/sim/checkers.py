@@ -1,9 +1,9 @@
 """One class per promise, outside the roles: what must hold of the whole cluster at every moment.
 
 The letters are those of the list of faults: A agreement, U uniqueness, O order, C only committed,
-D durable, K copies, F fencing, T transactions, S sound content, M monotone, N names, R bounded;
-L, liveness, is judged by the runner at the end. Each checker looks at facts: what was committed,
-delivered, confirmed, voted and stored.
+D durable, K copies, F fencing, T transactions, S sound content, M monotone, N names, R bounded; J,
+places of disks, is in `copies`; L, liveness, is judged by the runner at the end. Each checker looks
+at facts: what was committed, delivered, confirmed, voted and stored.
 """
 
 from samcast.group.storage import BatchKey

@@ -78,6 +78,7 @@ class Shape:
 
     def _settings(self, world: World) -> GroupSettings:
         chance = world.chance
+        suspect_ms = chance.pick((100, 140, 220))
         return GroupSettings(
             sender_runs_max=chance.pick((2, 4, 16)),
             cell_lifetime=chance.pick((100, 10**6)),
@@ -94,7 +95,8 @@ class Shape:
             spans_per_request_max=chance.pick((1, 4, 64)),
             repairs_per_reply_max=chance.pick((1, 4, 64)),
             heartbeat_interval_ms=40,
-            suspect_ms=chance.pick((100, 140, 220)),
+            suspect_ms=suspect_ms,
+            rejoin_silence_ms=2 * suspect_ms,
             retry_ms=chance.pick((10, 20, 40)),
             retry_max_ms=chance.pick((100, 300)),
             fetch_after_ms=chance.pick((20, 60)),

@@ -19,6 +19,7 @@ class Damage:
         self._cluster = cluster
         self._hurt: dict[int, tuple[Process, int]] = {}  # committed index when it was listed again
         self._wanted: list[Configuration] = []
+        self.copied: dict[int, None] = {}  # servers beside which a copy runs
 
     def _budget(self, *, is_rot: bool) -> int:
         now = self._cluster.judge.facts.configuration
@@ -34,7 +35,7 @@ class Damage:
 
     def __len__(self) -> int:
         self._settle()
-        return len(self._hurt)
+        return len({**self._hurt, **self.copied})
 
     def add(self, process: Process) -> None:
         """This server's disk isn't whole."""
@@ -46,8 +47,9 @@ class Damage:
         now = self._cluster.judge.facts.configuration
         if process.node not in [s.node for s in now.servers]:
             return False
-        is_whole = process.is_up and process.node not in self._hurt
-        return is_whole and len(self._hurt) < self._budget(is_rot=is_rot)
+        hurt = {**self._hurt, **self.copied}
+        is_whole = process.is_up and process.node not in hurt
+        return is_whole and len(hurt) < self._budget(is_rot=is_rot)
 
     def _settle(self) -> None:
         cluster = self._cluster

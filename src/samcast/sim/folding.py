@@ -72,7 +72,7 @@ class Folding:
         self._cluster = cluster
         self._interval = interval
         self._wrong = wrong  # a server whose fold comes to other states
-        self._states: dict[tuple[int, int], tuple[int, bytes]] = {}  # by node and group
+        self._states: dict[tuple[str, int], tuple[int, bytes]] = {}  # by process and group
 
     def roles(self, process: Process) -> list[Role]:
         """For one life of a server: the role, and a member for each group."""
@@ -91,7 +91,7 @@ class Folding:
         """One that goes on from a state."""
         cluster = self._cluster
         number, state = (begin.number, begin.hash) if begin is not None else (0, HASH_START)
-        self._states[(process.node, group)] = (number, state)
+        self._states[(process.name, group)] = (number, state)
         settings = cluster.settings
         return Member(
             process.node, cluster.configuration, settings, group, number + 1, floor=number
@@ -126,12 +126,12 @@ class Folding:
         return True
 
     def _fold(self, process: Process, group: int, number: int, body: bytes) -> None:
-        last, state = self._states[(process.node, group)]
+        last, state = self._states[(process.name, group)]
         if number <= last:
             return  # A member that begins within a batch gets all of it.
         is_wrong = process.node == self._wrong and number % self._interval == 0
         state = folded(state, number, b"wrong" if is_wrong else body)
-        self._states[(process.node, group)] = (number, state)
+        self._states[(process.name, group)] = (number, state)
         if number % self._interval == 0:
             found = Checkpoint(number, number, 0, state)
             wait_us = self._cluster.world.chance.between(100, 20_000)

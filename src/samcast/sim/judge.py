@@ -70,7 +70,7 @@ class Judge:
         self._stopped: dict[Epoch, None] = {}
         self._leading: dict[tuple[int, int], Sequencer] = {}
         self._folded: dict[tuple[int, int, str], bytes] = {}
-        self._storing: dict[int, list[tuple[int, StoreBatch]]] = {}
+        self._storing: dict[str, list[tuple[int, StoreBatch]]] = {}
         self._first_seen: dict[int, int] = {}  # group -> numbers seen in order up to here
         self.elections = 0
         self.elections_with_suffix = 0
@@ -200,7 +200,7 @@ class Judge:
     def on_store(self, process: Process, effect: Store) -> None:
         """Something is on its way to a disk."""
         if type(effect) is StoreBatch:
-            self._storing.setdefault(process.node, []).append((effect.token, effect))
+            self._storing.setdefault(process.name, []).append((effect.token, effect))
         elif type(effect) is StoreSnapshot:
             self.agreement.on_snapshot(process.name, effect.index, effect.state)
 
@@ -209,7 +209,7 @@ class Judge:
         assert process.disk is not None
         if device is not process.disk.data:
             return
-        storing = self._storing.get(process.node, [])
+        storing = self._storing.get(process.name, [])
         while storing and storing[0][0] <= token:
             _, effect = storing.pop(0)
             self._hold(process.disk.uuid, effect.key, effect.batch.digest)
@@ -219,7 +219,7 @@ class Judge:
 
     def on_start(self, process: Process, recovery: DataRecovery | None) -> None:
         """A server begins a life with what its disk gave back."""
-        self._storing.pop(process.node, None)
+        self._storing.pop(process.name, None)
         if recovery is not None:
             for found in recovery.found():
                 self._hold(recovery.uuid, found.key, found.digest)
@@ -227,7 +227,7 @@ class Judge:
     def on_dropped(self, process: Process, effect: DropBatch) -> None:
         """A data server gave a payload up of its own will."""
         assert process.disk is not None
-        storing = self._storing.get(process.node, [])
+        storing = self._storing.get(process.name, [])
         held = [store.batch.digest for _, store in storing if store.key == effect.key]
         for (key, digest), disks in self.facts.payloads.items():
             if key == effect.key and disks.pop(process.disk.uuid, False):

@@ -18,6 +18,7 @@ from samcast.sim.mutant import Mutant, replace
 from samcast.sim.mutant_changes import CHANGE_MUTANTS
 from samcast.sim.mutant_disk import MUTANTS as DISK_MUTANTS
 from samcast.sim.mutant_leases import LEASE_MUTANTS
+from samcast.sim.mutant_joining import JOINING_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
 from samcast.wire.group import CommitSubmit, DataReport, LogRequest, Promise, Start
@@ -424,4 +425,5 @@ MUTANTS: Sequence[Mutant] = (
     *LEASE_MUTANTS,
     *CHANGE_MUTANTS,
     *DISK_MUTANTS,
+    *JOINING_MUTANTS,
 )

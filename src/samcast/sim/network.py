@@ -46,7 +46,7 @@ class Network:
     ) -> None:
         self._chance = chance
         self._at = at
-        self._arrive = arrive
+        self.arrive = arrive  # others may listen in
         self.loss = 0.0
         self.duplication = 0.0
         self.flips = 0.0
@@ -148,4 +148,4 @@ class Network:
         if message is None:
             self.counts["refused"] += 1
             return
-        self._arrive(source, target, message)
+        self.arrive(source, target, message)

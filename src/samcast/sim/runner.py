@@ -16,6 +16,7 @@ from samcast.sim.changes import Changes
 from samcast.sim.checkers import Violation
 from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.sim.cluster import Cluster
+from samcast.sim.copies import Copies
 from samcast.sim.faults import Faults
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
@@ -60,6 +61,7 @@ class Run:
         self.cluster = Cluster(self.world, trace)
         self.faults = Faults(self.cluster)
         self.changes = Changes(self.cluster, self.faults)
+        self.copies = Copies(self.cluster, self.faults)
         self.world.on_disk_failed = self.faults.servers.on_disk_failed
         self.world.on_died = self.faults.disks.on_died
         if is_mutated:
@@ -81,6 +83,7 @@ class Run:
         self.faults.plan(FAULTS_MIN + 3 + world.chance.below(6), 50_000, length_us)
         self.faults.plan_elections(3, 50_000, length_us)
         self.changes.plan(50_000, length_us)
+        self.copies.plan(50_000, length_us)
         world.run_until(world.now_us + length_us)
         while sum(self.faults.counts.values()) < FAULTS_MIN:  # Some found nobody to strike.
             if (victim := self.faults.one()) is not None:
@@ -103,6 +106,7 @@ class Run:
         """A core quorum is healed; as many as may be stay broken for ever."""
         world, cluster, faults = self.world, self.cluster, self.faults
         faults.is_on = False
+        self.copies.end()
         world.network.heal()
         broken = self._choose_broken()
         for process in cluster.servers:

@@ -45,6 +45,9 @@ class Hello(Record, frozen=True, array_like=True, tag=1):
     digest: str = ""  # of the cluster's configuration file; nodes must agree
     settings: tuple[tuple[str, str], ...] = ()  # so that a mismatch can be named
     life: Natural = 0  # of the node's datagrams, where there is multicast
+    uuid: Natural = 0  # of the node's disk
+    process: Natural = 0  # tells two processes of one node apart; 0: not known
+    where: str = ""  # that process, for people
 
 
 class Welcome(Record, frozen=True, array_like=True, tag=2):
@@ -57,6 +60,9 @@ class Welcome(Record, frozen=True, array_like=True, tag=2):
     peers: tuple[Peer, ...]
     life: Natural = 0  # as in `Hello`
     origin: str = ""  # tells clusters of one name apart
+    uuid: Natural = 0  # these as in `Hello`
+    process: Natural = 0
+    where: str = ""
 
 
 class Refused(Record, frozen=True, array_like=True, tag=3):
@@ -111,6 +117,12 @@ class PlanRequest(Record, frozen=True, array_like=True, tag=11):
     """How did the cluster begin? Answered by a `Status` with a cluster file."""
 
 
+class Rival(Record, frozen=True, array_like=True, tag=12):
+    """Node -> node: another process speaks under your id and was refused; JSON, for people."""
+
+    text: str
+
+
 AnySession = (
     Hello
     | Welcome
@@ -123,6 +135,7 @@ AnySession = (
     | MulticastPlace
     | Changed
     | PlanRequest
+    | Rival
 )
 
 _encode = msgspec.msgpack.Encoder().encode
