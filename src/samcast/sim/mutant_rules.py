@@ -184,7 +184,7 @@ def epoch_before_log() -> None:
                 return
             server.write_install(install, lambda p: self._finish(install, p), o)
 
-        server.save_vote(stamped, out, install.epoch)
+        server.save_vote(stamped, out, install.stamp)
 
     replace(Installing, "_write", write)
     _trust_any_log()
