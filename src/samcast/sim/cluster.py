@@ -9,6 +9,7 @@ from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.entry import Entry
 from samcast.group.settings import GroupSettings
+from samcast.limits import ORDER_PIECE_BYTES_MAX
 from samcast.machine.ports import Channel, Effect, Role
 from samcast.machine.quorum import check_quorums
 from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
@@ -46,6 +47,7 @@ class Shape:
         self.senders = chance.between(3, 5)
         self.named = chance.pick((0, 1, 2))
         self.owners = chance.pick((0, 1, 1))
+        self.stages_max = 4 if world.seed % 4 else 24  # of a transaction
         self.has_multicast = chance.happens(0.4)  # payloads reach members, too
         self.has_streams = chance.happens(0.3)  # members have data servers send without asking
         self.lifetime = chance.pick((12, 30, 60, 10**6))
@@ -78,6 +80,7 @@ class Shape:
             is_overheard=chance.happens(0.5),
             entries_per_message_max=chance.pick((3, 8, 64)),
             entries_per_record_max=8,
+            order_bytes_max=(250, 800, ORDER_PIECE_BYTES_MAX)[world.seed % 3],
             pending_runs_max=chance.pick((6, 40, 1000)),
             held_runs_max=chance.pick((4, 12, 100)),
             held_runs_reserve=chance.pick((24, 40)),
@@ -116,6 +119,7 @@ class Cluster:
         self.configuration = self._make_servers()
         check_quorums(self.configuration)
         self.judge = Judge(world, self.configuration, trace)
+        self.judge.records.bytes_max = self.settings.order_bytes_max
         wrong = self.servers[-1].node if shape.wrong_fold and len(self.servers) > 3 else 0
         self.folding = Folding(self, shape.fold_interval, wrong)
 
