@@ -47,12 +47,13 @@ class Shape:
         self.senders = chance.between(3, 5)
         self.named = chance.pick((0, 1, 2))
         self.owners = chance.pick((0, 1, 1))
-        self.stages_max = 4 if world.seed % 4 else 24  # of a transaction
         self.has_multicast = chance.happens(0.4)  # payloads reach members, too
         self.has_streams = chance.happens(0.3)  # members have data servers send without asking
         self.lifetime = chance.pick((12, 30, 60, 10**6))
         self.senders_max = chance.pick((2, 4, 8, 64))
         self.settings = self._settings(world)
+        # Of a transaction: data servers must have room for all of them.
+        self.stages_max = 24 if self.settings.held_runs_max > 24 and not world.seed % 4 else 4
         self.keep_count = chance.pick((0, 0, 3, 12))  # messages of a group that are kept
         # Messages between two checkpoints, and a server whose fold comes to other states.
         self.fold_interval = 5 if chance.happens(0.4) else 0
