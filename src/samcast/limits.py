@@ -22,3 +22,4 @@ NODE_MAX = 2**16 - 1  # ids of nodes; those of clients are above
 SERVERS_MAX = 28  # of a configuration, which is part of a vote and so of a twin record
 SEGMENT_ALIGN_BYTES = 64  # where data records begin; a scan looks for the next one at these places
 SEGMENT_BODY_BYTES_MAX = 256 * 1024 * 1024  # one body can't outgrow the largest data segment
+CORE_STATE_BYTES_MAX = SEGMENT_BODY_BYTES_MAX  # a core snapshot is one such body

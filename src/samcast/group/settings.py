@@ -6,7 +6,7 @@ from samcast.errors import ConfigError
 from samcast.limits import DECISION_BYTES, DECISION_STAGE_BYTES, ORDER_PIECE_BYTES_MAX
 
 # Nodes of a version that lacks these agree with us as long as they have their defaults.
-LATER = ("order_bytes_max",)
+LATER = ("cell_senders_max", "order_bytes_max", "snapshot_rows_max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,7 @@ class GroupSettings:
     cell_lifetime: int = 2**30  # in log indexes, for the names of transaction owners
     decision_stages_max: int = 1024  # one decision is one entry and must fit one journal group
     snapshot_interval: int = 20_000  # entries between core snapshots; a start folds as many
+    cell_senders_max: int = 1_000_000  # unnamed ones in all groups: twice that is the most, 128 MB
 
     # Numbering.
     is_before: bool = False  # GRP-05: own disk first, then the other commit servers
@@ -29,6 +30,7 @@ class GroupSettings:
     entries_per_message_max: int = 1000  # an order message stays near 100 KB
     entries_per_record_max: int = 256  # of the order journal: a record must fit one segment
     order_bytes_max: int = ORDER_PIECE_BYTES_MAX  # of the entries of either, unless it is one alone
+    snapshot_rows_max: int = 1000  # of a core snapshot, encoded in one turn: some 5 ms
     pending_runs_max: int = 200_000  # reports the sequencer remembers; it may forget any
     held_runs_max: int = 100_000  # unnumbered runs a data server keeps
     held_runs_reserve: int = 10_000  # on top, for each sender's lowest run and for fetches

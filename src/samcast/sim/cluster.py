@@ -81,6 +81,8 @@ class Shape:
             is_overheard=chance.happens(0.5),
             entries_per_message_max=chance.pick((3, 8, 64)),
             entries_per_record_max=8,
+            cell_senders_max=10**6 if world.seed % 5 else 3,
+            snapshot_rows_max=(1, 7, 1000)[world.seed % 7 % 3],
             order_bytes_max=(250, 800, ORDER_PIECE_BYTES_MAX)[world.seed % 3],
             pending_runs_max=chance.pick((6, 40, 1000)),
             held_runs_max=chance.pick((4, 12, 100)),
