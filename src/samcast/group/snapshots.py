@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from samcast.group.commit_server import CommitServer
 
 GENERATIONS = 2
+PAUSE_MS = 5  # between two turns that encode: as long again as such a turn takes
 
 
 class Making:
@@ -39,8 +40,9 @@ class Making:
         self.size = 0
 
     def encode(self, most: int) -> bool:
-        """So many pieces more, or fewer if they are large; False: that was the last."""
-        done, size = [], 0
+        """So many pieces more, or fewer if they are large; False: there are no more."""
+        done: list[bytes] = []
+        size = 0
         for piece in islice(self.pieces, most):
             done.append(piece)
             size += len(piece)
@@ -48,7 +50,7 @@ class Making:
                 break
         self.chunks.append(b"".join(done))
         self.size += size
-        return bool(done)
+        return len(done) == most or size >= ORDER_PIECE_BYTES_MAX
 
 
 class Snapshots:
@@ -62,6 +64,7 @@ class Snapshots:
             self._note(index, states[index], state_hash(states[index]))
         self._truncating = 0
         self._making: Making | None = None
+        self._due_ms = 0  # when to encode more of it
 
     def _note(self, index: int, state: bytes, digest: bytes) -> None:
         self._states[index] = state
@@ -98,15 +101,17 @@ class Snapshots:
         while self._making is not None:
             self._go_on(self._making, settings.snapshot_rows_max, out)
         self._making = Making(self.freeze(core), settings.snapshot_interval)
+        self._due_ms = self._server.now_ms
 
     def on_drained(self, out: list[Effect]) -> None:
-        """At the end of each turn: not more than doesn't hold anybody up."""
-        if self._making is not None:
+        """At the end of a turn, every few: not more than doesn't hold anybody up."""
+        if self._making is not None and self._server.now_ms >= self._due_ms:
+            self._due_ms = self._server.now_ms + PAUSE_MS
             self._go_on(self._making, self._server.settings.snapshot_rows_max, out)
 
     def due_ms(self) -> int:
-        """At once, while there is something to encode."""
-        return NEVER_MS if self._making is None else self._server.now_ms
+        """Soon, while there is something to encode."""
+        return NEVER_MS if self._making is None else self._due_ms
 
     @staticmethod
     def freeze(core: Core) -> Core:
