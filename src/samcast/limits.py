@@ -12,6 +12,9 @@ BATCH_COLUMNS_BYTES_MAX = 32 * 1024 * 1024  # fits a frame with room for its hea
 # journals
 SECTOR_BYTES = 512  # what a disk writes whole or not at all
 JOURNAL_GROUP_BYTES_MAX = 4 * 1024 * 1024  # one group write; a segment holds at least one
+ORDER_PIECE_BYTES_MAX = 1024 * 1024  # entries of a record or message, or one: fits group and frame
+DECISION_BYTES = 64  # of an entry, beside its stages: owner, incarnation, tx
+DECISION_STAGE_BYTES = 72  # of one of its stages, each in a group of its own
 JOURNAL_SEGMENT_BYTES_MAX = 1024 * 1024 * 1024  # a scan holds a segment in memory, whole
 JOURNAL_TAIL_DOUBT_SECTORS = 8  # a device spoils a 4 KiB page as one, so a flaw so near counts
 TWIN_RECORD_BYTES_MAX = 480  # fits a sector beside its header, with room for fields to come
@@ -19,3 +22,4 @@ NODE_MAX = 2**16 - 1  # ids of nodes; those of clients are above
 SERVERS_MAX = 28  # of a configuration, which is part of a vote and so of a twin record
 SEGMENT_ALIGN_BYTES = 64  # where data records begin; a scan looks for the next one at these places
 SEGMENT_BODY_BYTES_MAX = 256 * 1024 * 1024  # one body can't outgrow the largest data segment
+CORE_STATE_BYTES_MAX = SEGMENT_BODY_BYTES_MAX  # a core snapshot is one such body

@@ -41,6 +41,7 @@ from samcast.wire.order import (
     GroupEntry,
     RunEntry,
     Server,
+    encode_entry,
 )
 from samcast.wire.records import BaseRecord, EntriesRecord
 from tests.group.build import (
@@ -355,6 +356,22 @@ def test_committed_entries_are_sent_to_whoever_asks_in_bounded_pieces() -> None:
     assert reply.index_first == 2
     assert reply.entries == (GroupEntry(GROUP, "orders", 2**30, 1000), ENTRIES[0])
     assert (reply.committed, reply.committed_hash) == (3, server.log.hash_at(3))
+
+
+@pytest.mark.req("GRP-09")
+def test_answers_are_bounded_by_bytes_and_never_empty_for_a_large_entry() -> None:
+    settings = GroupSettings(order_bytes_max=len(encode_entry(ENTRIES[0])) + 1)
+    server = led_cell(settings, with_data=False).commit[2]
+    settle(server, [submit(server, 3, *ENTRIES, committed=6)])
+    (reply,) = sent(server.step([Received(CLIENT, OrderRequest(3))]), CLIENT)
+    assert isinstance(reply, OrderReply)
+    assert reply.entries == (ENTRIES[0],)
+    spans = ((GROUP, 1, 2), (GROUP, 4, 9))
+    (numbers,) = sent(server.step([Received(CLIENT, NumberRequest(spans))]), CLIENT)
+    assert numbers == NumberReply((ENTRIES[0],), ())
+    (log,) = sent(server.step([Received(1, LogRequest(server.promised, 3))]), 1)
+    assert isinstance(log, LogReply)
+    assert log.entries == (ENTRIES[0],)
 
 
 @pytest.mark.req("GRP-09")

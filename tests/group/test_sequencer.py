@@ -316,6 +316,16 @@ def test_long_logs_travel_in_bounded_messages() -> None:
     assert [(c.index_first, len(c.entries)) for c in told] == [(3, 2), (5, 2), (7, 1)]
 
 
+def test_large_entries_travel_in_messages_that_are_bounded_by_bytes() -> None:
+    server = leader(GroupSettings(order_bytes_max=100))
+    runs = [batch(counter) for counter in range(1, 6)]
+    effects = server.step([report(server, 1, *runs), report(server, 2, *runs)])
+    sizes = [len(m.entries) for m in sent(effects) if isinstance(m, CommitSubmit)]
+    assert sizes == [2, 2, 1]
+    told = commits(server.step([ack(server, 2, 7), ack(server, 3, 7)]))
+    assert [(c.index_first, len(c.entries)) for c in told] == [(3, 2), (5, 2), (7, 1)]
+
+
 # Configuration and truncation.
 
 

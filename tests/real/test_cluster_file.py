@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from samcast.errors import ConfigError
-from samcast.group.settings import GroupSettings
+from samcast.group.settings import LATER, GroupSettings
 from samcast.runtime.cluster_file import bits_of, read_cluster_file, read_cluster_text
 from samcast.runtime.cluster_text import cluster_text, write_cluster_file
 from samcast.runtime.local_cluster import LocalCluster
@@ -25,6 +25,15 @@ def test_a_file_that_we_wrote_reads_the_same(good: Path) -> None:
     assert plan.settings.retry_ms == 50
     write_cluster_file(plan)
     assert read_cluster_file(good) == plan
+
+
+def test_a_setting_that_came_later_is_only_told_where_it_is_not_the_default(good: Path) -> None:
+    """Else nodes of two versions would refuse each other over the very same file."""
+    plan = read_cluster_file(good)
+    assert not [key for key, _ in plan.facts() if key.removeprefix("settings.") in LATER]
+    changed = dataclasses.replace(plan, settings=GroupSettings(retry_ms=50, order_bytes_max=999))
+    assert dict(changed.facts())["settings.order_bytes_max"] == "999"
+    assert changed.digest() != plan.digest()
 
 
 SPEAKING = 'k_data = 2\nmulticast = "239.1.2.3:7400"'

@@ -1,12 +1,14 @@
 """Mutants that are found at once are tried with every test run; `./dev mutants` tries all."""
 
 import json
+import multiprocessing
 
 import pytest
 
-from samcast.sim.mutant import replace
+from samcast.sim import mutants
+from samcast.sim.mutant import Mutant, replace
 from samcast.sim.mutant_rules import MUTANTS
-from samcast.sim.mutants import main
+from samcast.sim.mutants import main, play_briefly
 
 QUICK = ("CE-3-promise-not-stored", "CE-5-count-across-epochs", "CE-9-drop-by-timer")
 
@@ -37,6 +39,34 @@ def test_every_counter_example_of_what_is_built_has_a_mutant() -> None:
 def test_a_mutant_whose_rule_has_moved_says_so() -> None:
     with pytest.raises(LookupError, match="the product changed"):
         replace(object(), "gone", None)
+
+
+def test_every_mutant_still_fits_the_product() -> None:
+    """It may break a promise, or none in so short a time; any other error means that it has rotted.
+    A part of one seed each."""
+    names = [mutant.name for mutant in MUTANTS]
+    with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+        errors = pool.starmap(play_briefly, [(name, 6) for name in names], chunksize=1)
+    assert [(n, error) for n, error in zip(names, errors, strict=True) if error] == []
+
+
+def test_a_broken_mutant_is_told_and_the_others_are_tried(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rot() -> None:
+        raise TypeError("the product has changed")
+
+    changed = [Mutant("rotten", "CE-0", rot), *(m for m in MUTANTS if m.name == QUICK[2])]
+    monkeypatch.setattr(mutants, "MUTANTS", changed)
+    assert main(["--seeds", "20", "--json", "--jobs", "1"]) == 1
+    said = capsys.readouterr()
+    report = json.loads(said.out)
+    assert report["broken"] == ["rotten"]
+    assert report["survived"] == 0
+    by_name = {v["name"]: v for v in report["mutants"]}
+    assert "the product has changed" in by_name["rotten"]["error"]
+    assert by_name[QUICK[2]]["caught"]
+    assert "broken: rotten" in said.err
 
 
 def test_an_unknown_name_is_refused() -> None:

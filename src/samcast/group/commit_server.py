@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from samcast.group.core import Core
+from samcast.group.core import index_of
 from samcast.group.election import Election, speaks_for
 from samcast.group.installing import Install, Installing, Stamp
 from samcast.group.joining import Joining, answer_join
@@ -105,7 +105,7 @@ class CommitServer:
         known = vote.configuration if vote else configuration
         self.now_ms = 0
         replayed = replay(recovery.records, self.log_epoch, recovery.is_rotten)
-        states = {Core.decode(s, settings).index: s for s in recovery.snapshots}
+        states = {index_of(state): state for state in recovery.snapshots}
         self.core = recover_core(configuration, settings, replayed, states)
         self.configuration = known
         self._joining = Joining(node, self.uuid, ROLE_COMMIT, settings)
@@ -190,7 +190,7 @@ class CommitServer:
 
     def due_ms(self) -> int:
         """The next deadline of any hat."""
-        due = min(self.election.due_ms(), self._joining.due_ms())
+        due = min(self.election.due_ms(), self._joining.due_ms(), self.snapshots.due_ms())
         if self.sequencer is not None:
             due = min(due, self.sequencer.due_ms())
         return due
@@ -199,6 +199,7 @@ class CommitServer:
         if self.sequencer is not None:
             self.sequencer.on_drained(out)
         self._store_accepted(out)
+        self.snapshots.on_drained(out)
         if self.core.truncated > self.log.base:
             self.snapshots.truncate(self.core.truncated, out)
         if self._ack_to is not None:
@@ -446,8 +447,7 @@ class CommitServer:
             is_effective = core.apply(entry, log.hash_at(at))
             self.queries.note(at, entry, core, is_effective, out)
             self.adopt_configuration(core.configuration, out)
-            if core.index % self.settings.snapshot_interval == 0:
-                self.snapshots.take(core, out)
+            self.snapshots.on_folded(core, out)
 
     # installs, done by `installing`
 

@@ -7,7 +7,7 @@ whole log to decide what comes next; data servers run one to know what may be dr
 `apply` never fails: an entry that the rules refuse is a no-op, the same one everywhere.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -61,8 +61,7 @@ from samcast.wire.order import (
     chain_hash,
     is_named,
 )
-
-_encode = msgspec.msgpack.Encoder().encode
+from samcast.wire.pieces import Many, Parts, in_pieces
 
 
 class CoreState(msgspec.Struct, frozen=True, array_like=True):
@@ -103,6 +102,7 @@ class Core:
         self.places: dict[int, Place] = {}  # of servers that came later
         self.replaced: list[tuple[int, int]] = []  # node and uuid of disks that lost their place
         self.retained: dict[int, Retained] = {}  # groups that anything was ever said about
+        self._senders_most = 0  # at least as many as there are unnamed senders
         self._folds: dict[type[Entry], Callable[[Any], bool]] = {
             RunEntry: self._fold_run,
             EpochEntry: self._fold_epoch,
@@ -158,7 +158,25 @@ class Core:
 
     def _fold_run(self, entry: RunEntry) -> bool:
         rows = self.groups.get(entry.group)
-        return rows is not None and entry.group != CELL and rows.number(entry)
+        if rows is None or entry.group == CELL:
+            return False
+        before = len(rows.unnamed)
+        is_numbered = rows.number(entry)
+        if len(rows.unnamed) > before:
+            self._bound_senders(rows)
+        return is_numbered
+
+    def _bound_senders(self, rows: GroupRows) -> None:
+        """A group has one sender more. Where there are too many in all its oldest goes, unless it
+        has no more than its share: so nobody's many senders are at the cost of a small group."""
+        self._senders_most += 1
+        most = self._settings.cell_senders_max
+        if self._senders_most <= most:
+            return
+        self._senders_most = sum(len(others.unnamed) for others in self.groups.values())
+        share = max(1, most // len(self.groups))
+        if self._senders_most > most and len(rows.unnamed) > share:
+            rows.forget_first()
 
     def _fold_epoch(self, entry: EpochEntry) -> bool:
         self.epoch = entry.epoch
@@ -183,10 +201,9 @@ class Core:
         if not self.can_open(entry):
             return False
         rows = self.groups[entry.scope]
-        row = rows.named.get(entry.sender)
-        if row is None:
-            row = rows.named[entry.sender] = Row(entry.incarnation)
-        row.open(entry.incarnation, entry.nonce)
+        if entry.sender not in rows.named:
+            rows.named[entry.sender] = Row(entry.incarnation)
+        rows.own(entry.sender).open(entry.incarnation, entry.nonce)
         return True
 
     def can_decide(self, request: DecisionEntry | DecisionRequest) -> bool:
@@ -229,7 +246,7 @@ class Core:
             rows.head += count
             rows.raise_floors()
             spans.append((part.group, part.number_first, count))
-        row = self.groups[CELL].named[entry.owner]
+        row = self.groups[CELL].own(entry.owner)
         row.next = entry.tx + 1
         row.decided[entry.tx] = tuple(spans)
         while len(row.decided) > self._settings.sender_runs_max:
@@ -246,7 +263,7 @@ class Core:
     def _fold_abort(self, entry: AbortEntry) -> bool:
         if not self.can_abort(entry):
             return False
-        self.groups[CELL].named[entry.owner].is_ended = True
+        self.groups[CELL].own(entry.owner).is_ended = True
         return True
 
     def _fold_group(self, entry: GroupEntry) -> bool:
@@ -381,22 +398,35 @@ class Core:
 
     def encode(self) -> bytes:
         """The whole state; equal states give equal bytes."""
-        return _encode(
-            [
-                self.index,
-                self.hash,
-                self.epoch,
-                self.truncated,
-                self.group_next,
-                self.configuration,
-                [(g, rows.state()) for g, rows in self.groups.items()],
-                [(g, retained.state()) for g, retained in self.retained.items()],
-                list(self.places.values()),
-                self.settled,
-                [(g, r.intervals) for g, r in self.retained.items() if r.intervals],
-                self.replaced,
-            ]
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """The same bytes, about a row at a time. The state must not change meanwhile."""
+        groups, retained = self.groups, self.retained
+        return in_pieces(
+            Parts(
+                [
+                    self.index,
+                    self.hash,
+                    self.epoch,
+                    self.truncated,
+                    self.group_next,
+                    self.configuration,
+                    Many(len(groups), (Parts((g, rows.pieces())) for g, rows in groups.items())),
+                    Many(len(retained), ((g, r.state()) for g, r in retained.items())),
+                    list(self.places.values()),
+                    self.settled,
+                    [(g, r.intervals) for g, r in self.retained.items() if r.intervals],
+                    self.replaced,
+                ]
+            )
         )
+
+    def size(self) -> int:
+        """About how many pieces there are."""
+        rows = self.groups.values()
+        lists = sum(len(r.unnamed) + len(r.named) + len(r.tombstones) for r in rows)
+        return lists + 16 * (1 + len(rows)) + len(self.retained)
 
     @classmethod
     def decode(cls, data: bytes, settings: GroupSettings) -> "Core":
@@ -419,13 +449,15 @@ class Core:
         for group, intervals in state.intervals:
             if group in core.retained:
                 core.retained[group].intervals = intervals
+        core._senders_most = sum(len(rows.unnamed) for rows in core.groups.values())
         core.group_ids = {
             r.name: g for g, r in core.groups.items() if g != CELL and not r.is_removed
         }
         return core
 
     def copy(self) -> "Core":
-        """An independent state, equal to this one."""
+        """An independent state, equal to this one. It costs little: rows are shared until somebody
+        changes them."""
         core = Core(self.configuration, self._settings)
         core.index, core.hash, core.epoch = self.index, self.hash, self.epoch
         core.truncated, core.group_next = self.truncated, self.group_next
@@ -434,9 +466,27 @@ class Core:
         core.retained = {group: retained.copy() for group, retained in self.retained.items()}
         core.places, core.settled = self.places.copy(), self.settled
         core.replaced = self.replaced.copy()
+        core._senders_most = self._senders_most
         return core
 
 
-def state_hash(state: bytes) -> bytes:
+class _Place(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of a snapshot; what follows is passed over."""
+
+    index: int
+
+
+_decode_place = msgspec.msgpack.Decoder(_Place).decode
+
+
+def index_of(state: bytes) -> int:
+    """At which index a snapshot is, without making a state of it."""
+    return _decode_place(state).index
+
+
+def state_hash(*pieces: bytes) -> bytes:
     """By which servers compare snapshots at the same index."""
-    return blake2b(state, digest_size=32, person=b"samcast-core").digest()
+    hasher = blake2b(digest_size=32, person=b"samcast-core")
+    for piece in pieces:
+        hasher.update(piece)
+    return hasher.digest()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from samcast.group.core import Core
+from samcast.group.core import Core, state_hash
 from samcast.group.election import speaks_for
 from samcast.group.follower import SNAPSHOT_BYTES_MAX
 from samcast.group.order_log import OrderLog
@@ -170,7 +170,7 @@ class Installing:
         server = self._server
 
         def stored(o: list[Effect]) -> None:
-            server.snapshots.keep(core.index, state)
+            server.snapshots.keep(core.index, state, state_hash(state))
             if self.is_writing or start.epoch < server.promised or not self._is_wanted(start):
                 return
             self._install = Install(start, sender, core)

@@ -66,14 +66,15 @@ class NumberIndex:
         at = bisect_right(self._indexes, index)
         del self._firsts[:at], self._entries[:at], self._indexes[:at]
 
-    def find(self, first: int, count: int, most: int) -> tuple[list[AnyEntry], int]:
-        """Entries that cover the span, and how many of its first numbers are gone."""
+    def find(self, first: int, count: int, most: int) -> tuple[list[tuple[int, AnyEntry]], int]:
+        """Entries that cover the span, by index, and how many of its first numbers are gone."""
         if not self._firsts or first + count <= self._firsts[0]:
             return [], count
         gone = max(0, self._firsts[0] - first)
         at = max(0, bisect_right(self._firsts, first + gone) - 1)
         end = bisect_right(self._firsts, first + count - 1)
-        return self._entries[at : min(end, at + most)], gone
+        end = min(end, at + most)
+        return list(zip(self._indexes[at:end], self._entries[at:end], strict=True)), gone
 
 
 class OrderQueries:
@@ -118,8 +119,8 @@ class OrderQueries:
             return
         if request.index_first <= server.log.base or server.unknown_from:
             return
-        most = server.settings.entries_per_message_max
-        entries = tuple(server.log.slice(request.index_first, most))
+        most, bytes_max = server.settings.entries_per_message_max, server.settings.order_bytes_max
+        entries = tuple(server.log.slice(request.index_first, most, bytes_max))
         reply = LogReply(request.epoch, request.index_first, entries, server.log.base)
         out.append(Send(sender, reply))
 
@@ -130,7 +131,7 @@ class OrderQueries:
         entries: tuple[AnyEntry, ...] = ()
         if log.base < first <= core.index:
             most = min(server.settings.entries_per_message_max, core.index - first + 1)
-            entries = tuple(log.slice(first, most))
+            entries = tuple(log.slice(first, most, server.settings.order_bytes_max))
         reply = OrderReply(
             server.configuration.number,
             core.epoch,
@@ -147,7 +148,7 @@ class OrderQueries:
         server = self._server
         found: dict[int, AnyEntry] = {}
         gone: list[Span] = []
-        most = server.settings.entries_per_message_max
+        most, room = server.settings.entries_per_message_max, server.settings.order_bytes_max
         for group, first, count in request.spans[: server.settings.spans_per_request_max]:
             if group == CELL:
                 continue
@@ -158,7 +159,10 @@ class OrderQueries:
             entries, lost = self._index_of(group).find(first, count, most - len(found))
             if lost:
                 gone.append((group, first, lost))
-            for entry in entries:
+            for index, entry in entries:
+                room -= server.log.size_at(index)
+                if found and room < 0:
+                    break  # It asks again for what it still lacks.
                 found[len(found)] = entry
         if found or gone:
             out.append(Send(sender, NumberReply(tuple(found.values()), tuple(gone))))

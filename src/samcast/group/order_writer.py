@@ -11,7 +11,7 @@ from samcast.group.installing import Install
 from samcast.group.order_log import OrderLog
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import Replayed
-from samcast.wire.order import AnyEntry, Epoch
+from samcast.wire.order import Epoch
 from samcast.wire.records import (
     AnyRecord,
     BaseRecord,
@@ -40,10 +40,8 @@ class OrderWriter:
 
     def accepted(self, log: OrderLog) -> Encoded:
         """What was appended to the log since the last time."""
-        first = self.length + 1
-        entries = log.slice(first, log.length - self.length)
-        self.length = log.length
-        return self._encode([*self._take_prefix(), *self._entries(first, entries)])
+        first, self.length = self.length + 1, log.length
+        return self._encode([*self._take_prefix(), *self._entries(log, first)])
 
     def install(self, install: Install) -> Encoded:
         """A new end of the log, which doesn't take effect yet."""
@@ -78,21 +76,22 @@ class OrderWriter:
 
     def _install(self, install: Install) -> list[AnyRecord]:
         record = InstallRecord(install.epoch, install.base, install.base_hash)
-        return [record, *self._entries(install.base + 1, install.entries)]
+        return [record, *self._entries(install.log, install.base + 1)]
 
     def _base(self, log: OrderLog, base: int, log_epoch: Epoch) -> list[AnyRecord]:
         base_hash = log.hash_at(base)
         assert base_hash is not None
-        entries = log.slice(base + 1, log.length - base)
-        return [BaseRecord(base, base_hash, log_epoch), *self._entries(base + 1, entries)]
+        return [BaseRecord(base, base_hash, log_epoch), *self._entries(log, base + 1)]
 
-    def _entries(self, first: int, entries: Sequence[AnyEntry]) -> list[AnyRecord]:
-        """Entries in records small enough for any journal segment."""
-        most = self._settings.entries_per_record_max
-        return [
-            EntriesRecord(first + at, tuple(entries[at : at + most]))
-            for at in range(0, len(entries), most)
-        ]
+    def _entries(self, log: OrderLog, first: int) -> list[AnyRecord]:
+        """The entries from an index on, in records small enough for any journal segment."""
+        most, bytes_max = self._settings.entries_per_record_max, self._settings.order_bytes_max
+        records: list[AnyRecord] = []
+        while first <= log.length:
+            entries = tuple(log.slice(first, most, bytes_max))
+            records.append(EntriesRecord(first, entries))
+            first += len(entries)
+        return records
 
     @staticmethod
     def _encode(records: Sequence[AnyRecord]) -> Encoded:

@@ -9,14 +9,20 @@ server that has folded the same prefix gives the same answers.
 
 Rows of unnamed senders lie in the order of their last number, because numbering moves a row to
 the end; the row to evict is always the first, whatever the number of senders.
+
+A copy shares its rows with what it was made from, so that it takes a moment however many there are.
+Whoever changes a row asks for it by `own`, which copies it first where somebody else may hold it.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum
+from typing import Any
 
 from samcast.limits import BATCH_MESSAGES_MAX
 from samcast.wire.group import Answer, AnswerKind, Asked, Span
 from samcast.wire.order import RunEntry, is_named
+from samcast.wire.pieces import Many, Parts, listed
 
 PAST_MAX = 16  # who had a name before is remembered so long
 
@@ -62,11 +68,13 @@ class Row:
         "lowest",
         "next",
         "nonce",
+        "owner",
         "past",
         "runs",
     )
 
     def __init__(self, incarnation: int) -> None:
+        self.owner: object = None  # the mark of those rows that may change it in place
         self.incarnation = incarnation
         self.next = 1
         self.last = 0
@@ -116,6 +124,7 @@ class GroupRows:
         "head",
         "is_removed",
         "lifetime",
+        "mark",
         "memory_floor",
         "name",
         "named",
@@ -126,6 +135,7 @@ class GroupRows:
     )
 
     def __init__(self, name: str, lifetime: int, senders_max: int, runs_max: int) -> None:
+        self.mark = object()  # what our own rows carry; others are somebody else's, too
         self.name = name
         self.lifetime = lifetime
         self.senders_max = senders_max
@@ -141,6 +151,15 @@ class GroupRows:
     def row(self, sender: bytes) -> Row | None:
         """The row of a sender, named or not."""
         return self.named.get(sender) if is_named(sender) else self.unnamed.get(sender)
+
+    def own(self, sender: bytes) -> Row:
+        """The row of a sender that has one, to be changed: no copy of these rows will see it."""
+        rows = self.named if is_named(sender) else self.unnamed
+        row = rows[sender]
+        if row.owner is not self.mark:
+            row = rows[sender] = row.copy()
+            row.owner = self.mark
+        return row
 
     def admission_floor(self) -> int:
         """F: a run born below it is never numbered."""
@@ -176,9 +195,9 @@ class GroupRows:
             return False
         if not 1 <= entry.count <= BATCH_MESSAGES_MAX:
             return False
-        row = self.row(entry.sender)
-        if row is None:
-            row = self.unnamed[entry.sender] = Row(entry.incarnation)
+        if self.row(entry.sender) is None:
+            self.unnamed[entry.sender] = Row(entry.incarnation)
+        row = self.own(entry.sender)
         self.head += entry.count
         row.next = entry.counter_first + entry.count
         row.last = self.head
@@ -195,6 +214,12 @@ class GroupRows:
             run = runs.pop(row.lowest, None)
             # A row's runs follow each other; a state that came from elsewhere might not obey.
             row.lowest = row.lowest + run[0] if run is not None else next(iter(runs))
+
+    def forget_first(self) -> None:
+        """The unnamed sender that has been silent for longest goes."""
+        row = self.unnamed.popitem(last=False)[1]
+        self.memory_floor = max(self.memory_floor, row.last + 1)
+        self.raise_floors()
 
     def raise_floors(self) -> None:
         """After the head moved: forget what is too old or too much, and say so by M."""
@@ -256,6 +281,14 @@ class GroupRows:
 
     def state(self) -> GroupState:
         """For the core snapshot."""
+        return self._state(listed)
+
+    def pieces(self) -> Parts:
+        """The same, to be encoded in pieces."""
+        return Parts(self._state(Many))
+
+    def _state(self, many: Callable[..., Any]) -> GroupState:
+        unnamed, named, tombstones = self.unnamed, self.named, self.tombstones
         return (
             self.name,
             self.lifetime,
@@ -263,9 +296,9 @@ class GroupRows:
             self.head,
             self.memory_floor,
             self.is_removed,
-            [(s, row.state()) for s, row in self.unnamed.items()],
-            [(s, row.state()) for s, row in self.named.items()],
-            list(self.tombstones.items()),
+            many(len(unnamed), ((s, row.state()) for s, row in unnamed.items())),
+            many(len(named), ((s, row.state()) for s, row in named.items())),
+            many(len(tombstones), tombstones.items()),
         )
 
     @classmethod
@@ -278,12 +311,12 @@ class GroupRows:
         return rows
 
     def copy(self) -> "GroupRows":
-        """Independent rows, equal to these."""
+        """Independent rows, equal to these; who changes one first makes its own of it."""
+        self.mark = object()
         rows = GroupRows(self.name, self.lifetime, self.senders_max, self.runs_max)
         rows.head, rows.memory_floor = self.head, self.memory_floor
         rows.is_removed = self.is_removed
-        rows.unnamed = OrderedDict((s, row.copy()) for s, row in self.unnamed.items())
-        rows.named = {s: row.copy() for s, row in self.named.items()}
+        rows.unnamed, rows.named = self.unnamed.copy(), self.named.copy()
         rows.tombstones = self.tombstones.copy()
         return rows
 

@@ -243,7 +243,7 @@ class Sequencer:
 
     def _submit_from(self, first: int, last: int) -> CommitSubmit:
         most = min(self._settings.entries_per_message_max, last - first + 1)
-        entries = tuple(self.log.slice(first, most))
+        entries = tuple(self.log.slice(first, most, self._settings.order_bytes_max))
         return CommitSubmit(self.configuration.number, self.epoch, first, entries, *self._claim())
 
     def _claim(self) -> tuple[int, bytes]:
@@ -293,7 +293,8 @@ class Sequencer:
             base_hash = self.log.hash_at(base)
             assert base_hash is not None
         first = max(progress.received, base) + 1
-        entries = tuple(self.log.slice(first, self._settings.entries_per_message_max))
+        most, bytes_max = self._settings.entries_per_message_max, self._settings.order_bytes_max
+        entries = tuple(self.log.slice(first, most, bytes_max))
         start = Start(
             self.configuration, self.epoch, base, base_hash, first, entries, self.log.length
         )
@@ -363,7 +364,7 @@ class Sequencer:
         while self._announced < self.committed:
             first = max(self._announced, self.log.base) + 1
             most = min(self._settings.entries_per_message_max, self.committed - first + 1)
-            entries = tuple(self.log.slice(first, most))
+            entries = tuple(self.log.slice(first, most, self._settings.order_bytes_max))
             last = first + len(entries) - 1
             last_hash = self.log.hash_at(last)
             assert last_hash is not None

@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 
 from samcast.errors import ConfigError
+from samcast.limits import DECISION_BYTES, DECISION_STAGE_BYTES, ORDER_PIECE_BYTES_MAX
+
+# Nodes of a version that lacks these agree with us as long as they have their defaults.
+LATER = ("cell_senders_max", "order_bytes_max", "snapshot_rows_max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +19,7 @@ class GroupSettings:
     cell_lifetime: int = 2**30  # in log indexes, for the names of transaction owners
     decision_stages_max: int = 1024  # one decision is one entry and must fit one journal group
     snapshot_interval: int = 20_000  # entries between core snapshots; a start folds as many
+    cell_senders_max: int = 500_000  # unnamed, in all groups: at most twice that, copied in 0.2 s
 
     # Numbering.
     is_before: bool = False  # GRP-05: own disk first, then the other commit servers
@@ -24,6 +29,8 @@ class GroupSettings:
     # Bounds.
     entries_per_message_max: int = 1000  # an order message stays near 100 KB
     entries_per_record_max: int = 256  # of the order journal: a record must fit one segment
+    order_bytes_max: int = ORDER_PIECE_BYTES_MAX  # of the entries of either, unless it is one alone
+    snapshot_rows_max: int = 1000  # of a core snapshot, encoded in one turn: some 5 ms
     pending_runs_max: int = 200_000  # reports the sequencer remembers; it may forget any
     held_runs_max: int = 100_000  # unnumbered runs a data server keeps
     held_runs_reserve: int = 10_000  # on top, for each sender's lowest run and for fetches
@@ -47,6 +54,17 @@ class GroupSettings:
             value = getattr(self, name)
             if isinstance(value, int) and value < (0 if isinstance(value, bool) else 1):
                 raise ConfigError(f"{name} is {value}; it must be at least 1")
+        stages_max = (ORDER_PIECE_BYTES_MAX - DECISION_BYTES) // DECISION_STAGE_BYTES
+        if self.decision_stages_max > stages_max:
+            raise ConfigError(
+                f"decision_stages_max is {self.decision_stages_max}; a decision is one entry, and"
+                f" one of more than {stages_max} stages may not fit the order's journal"
+            )
+        if self.order_bytes_max > ORDER_PIECE_BYTES_MAX:
+            raise ConfigError(
+                f"order_bytes_max is {self.order_bytes_max}; records and messages of the order"
+                f" have at most {ORDER_PIECE_BYTES_MAX} bytes"
+            )
         if self.suspect_ms <= 2 * self.heartbeat_interval_ms:
             raise ConfigError(
                 f"suspect_ms is {self.suspect_ms}: with a heartbeat every "

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from samcast.errors import ConfigError
-from samcast.group.settings import GroupSettings
+from samcast.group.settings import LATER, GroupSettings
 from samcast.limits import NODE_MAX, SERVERS_MAX
 from samcast.machine.ports import Channel
 from samcast.machine.quorum import check_quorums
@@ -134,7 +134,9 @@ class ClusterPlan:
             roles = "+".join(node.roles)
             facts[f"node.{node.id}"] = f"{node.name} {node.host}:{node.port} {roles} {node.uuid}"
         for field in dataclasses.fields(self.settings):
-            facts[f"settings.{field.name}"] = str(getattr(self.settings, field.name))
+            value = getattr(self.settings, field.name)
+            if field.name not in LATER or value != field.default:
+                facts[f"settings.{field.name}"] = str(value)
         return tuple(sorted(facts.items()))
 
     def digest(self) -> str:

@@ -229,8 +229,8 @@ class OwnerApp:
         self._busy = True
         self.tx += 1
         chance = self._cluster.world.chance
-        facts = self._cluster.judge.facts
-        parts = facts.transactions.setdefault((self.key, self.tx), chance.between(1, 4))
+        facts, most = self._cluster.judge.facts, self._cluster.shape.stages_max
+        parts = facts.transactions.setdefault((self.key, self.tx), chance.between(1, most))
         stages: list[tuple[int, bytes, int]] = []
         self._bodies = []
         for part in range(1, parts + 1):

@@ -9,6 +9,7 @@ from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
 from samcast.group.entry import Entry
 from samcast.group.settings import GroupSettings
+from samcast.limits import ORDER_PIECE_BYTES_MAX
 from samcast.machine.ports import Channel, Effect, Role
 from samcast.machine.quorum import check_quorums
 from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
@@ -60,6 +61,8 @@ class Shape:
         self.lifetime = chance.pick((12, 30, 60, 10**6))
         self.senders_max = chance.pick((2, 4, 8, 64))
         self.settings = self._settings(world)
+        # Of a transaction: data servers must have room for all of them.
+        self.stages_max = 24 if self.settings.held_runs_max > 24 and not world.seed % 4 else 4
         self.keep_count = chance.pick((0, 0, KEEP_ALL, 12))  # messages of a group that are kept
         # Messages between two checkpoints, and a server whose fold comes to other states.
         self.fold_interval = 5 if chance.happens(0.4) else 0
@@ -88,6 +91,9 @@ class Shape:
             is_overheard=chance.happens(0.5),
             entries_per_message_max=chance.pick((3, 8, 64)),
             entries_per_record_max=8,
+            cell_senders_max=10**6 if world.seed % 5 else 3,
+            snapshot_rows_max=(1, 7, 1000)[world.seed % 7 % 3],
+            order_bytes_max=(250, 800, ORDER_PIECE_BYTES_MAX)[world.seed % 3],
             pending_runs_max=chance.pick((6, 40, 1000)),
             held_runs_max=chance.pick((4, 12, 100)),
             held_runs_reserve=chance.pick((24, 40)),
@@ -127,6 +133,7 @@ class Cluster:
         self.configuration = self._make_servers()
         check_quorums(self.configuration)
         self.judge = Judge(world, self.configuration, trace)
+        self.judge.records.bytes_max = self.settings.order_bytes_max
         wrong = self.servers[-1].node if shape.wrong_fold and len(self.servers) > 3 else 0
         self.folding = Folding(self, shape.fold_interval, wrong)
 

@@ -11,7 +11,14 @@ from samcast.group.member import Deliver, Member
 from samcast.group.owner import Owner
 from samcast.group.sender import Sender
 from samcast.group.sequencer import Sequencer
-from samcast.group.storage import DropBatch, DropCollected, StoreBatch, StoreSnapshot
+from samcast.group.storage import (
+    DropBatch,
+    DropCollected,
+    RewriteOrder,
+    StoreBatch,
+    StoreOrder,
+    StoreSnapshot,
+)
 from samcast.machine.ports import Effect, Role, Store
 from samcast.sim.checkers import (
     Agreement,
@@ -35,6 +42,7 @@ from samcast.sim.checkers import (
 )
 from samcast.sim.disk import Device
 from samcast.sim.folding import Advertised
+from samcast.sim.sizes import Records
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 from samcast.wire.batch import Batch, messages_of
@@ -64,6 +72,7 @@ class Judge:
         self.advertised = Advertised(self.facts)
         self.names = Names()
         self.bounded = Bounded()
+        self.records = Records()
         self._claimed: dict[Epoch, int] = {}
         self.on_stop_sign: Callable[[Process, Sequencer], None] = lambda process, sequencer: None
         self.on_progress: Callable[[Process, Sequencer], None] = lambda process, sequencer: None
@@ -203,6 +212,8 @@ class Judge:
             self._storing.setdefault(process.name, []).append((effect.token, effect))
         elif type(effect) is StoreSnapshot:
             self.agreement.on_snapshot(process.name, effect.index, effect.state)
+        elif type(effect) is StoreOrder or type(effect) is RewriteOrder:
+            self.records.on_store(process.name, effect.records)
 
     def on_synced(self, process: Process, device: Device, token: int) -> None:
         """A sync has ended."""

@@ -21,6 +21,7 @@ from samcast.sim.mutant_leases import LEASE_MUTANTS
 from samcast.sim.mutant_joining import JOINING_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
+from samcast.sim.mutant_sizes import SIZE_MUTANTS
 from samcast.wire.group import CommitSubmit, DataReport, LogRequest, Promise, Start
 from samcast.wire.journal import Verdict
 from samcast.wire.order import ROLE_COMMIT, Configuration, Epoch
@@ -188,7 +189,7 @@ def epoch_before_log() -> None:
                 return
             server.write_install(install, lambda p: self._finish(install, p), o)
 
-        server.save_vote(stamped, out, install.epoch)
+        server.save_vote(stamped, out, install.stamp)
 
     replace(Installing, "_write", write)
     _trust_any_log()
@@ -426,4 +427,5 @@ MUTANTS: Sequence[Mutant] = (
     *CHANGE_MUTANTS,
     *DISK_MUTANTS,
     *JOINING_MUTANTS,
+    *SIZE_MUTANTS,
 )

@@ -396,7 +396,7 @@ def abort_consumes() -> None:
     def fold(self: Any, abort: AbortEntry) -> bool:
         if not self.can_abort(abort):
             return False
-        row = self.groups[0].named[abort.owner]
+        row = self.groups[0].own(abort.owner)
         row.next = abort.tx + 1
         return True
 

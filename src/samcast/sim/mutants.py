@@ -3,7 +3,7 @@ finds it.
 
 A mutant changes the product's classes from outside, in a process of its own. A seed that finds it
 is then played without it: only one that passes so is a catch. One that survives is a hole in the
-simulator.
+simulator. One that ends in any other error is broken: it must follow the product.
 """
 
 import argparse
@@ -11,14 +11,17 @@ import multiprocessing
 import os
 import sys
 import time
+import traceback
 from multiprocessing.pool import ThreadPool
-from typing import Any, TextIO
+from typing import TextIO
 
 import msgspec
 
+from samcast.sim.checkers import Violation
 from samcast.sim.mutant import Mutant
 from samcast.sim.mutant_rules import MUTANTS
-from samcast.sim.runner import Result, run_seed
+from samcast.sim.runner import Result, Run, run_seed
+from samcast.sim.trace import Trace
 
 
 class Verdict(msgspec.Struct):
@@ -32,11 +35,12 @@ class Verdict(msgspec.Struct):
     seed: int = -1
     seeds: int = 0
     skipped: list[int] = []  # seeds that break a promise even without the mutant
+    error: str = ""  # what it raised that isn't the breach of a promise: it is broken
     wall_s: float = 0.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0: every mutant was caught."""
+    """Exit code 0: every mutant was caught, and none is broken."""
     parser = argparse.ArgumentParser(
         prog="mutants", description="Check the simulator: each unsafe rule must be found."
     )
@@ -69,9 +73,9 @@ def _try_all(chosen: list[Mutant], options: argparse.Namespace) -> int:
         def judge(mutant: Mutant) -> Verdict:
             started = time.perf_counter()
             verdict = Verdict(mutant.name, mutant.rule, caught=False)
-            while not verdict.caught and verdict.seeds < options.seeds:
+            while not (verdict.caught or verdict.error) and verdict.seeds < options.seeds:
                 first, left = options.start + verdict.seeds, options.seeds - verdict.seeds
-                played, found = pool.apply(_play, (mutant.name, first, left))
+                played, found, verdict.error = pool.apply(_play, (mutant.name, first, left))
                 verdict.seeds += played
                 if found is None:
                     continue
@@ -87,29 +91,58 @@ def _try_all(chosen: list[Mutant], options: argparse.Namespace) -> int:
         for verdict in desks.imap_unordered(judge, chosen):
             verdicts.append(verdict)
             _print(verdict, sys.stderr if options.json else sys.stdout)
-    report: dict[str, Any] = {"mutants": verdicts, "survived": sum(not v.caught for v in verdicts)}
+    broken = [v.name for v in verdicts if v.error]
+    survived = [v.name for v in verdicts if not v.caught and not v.error]
     if options.json:
+        report = {"mutants": verdicts, "survived": len(survived), "broken": broken}
         print(msgspec.json.encode(report).decode())
-    return 1 if report["survived"] else 0
+    for what, names in (("broken", broken), ("survived", survived)):
+        if names:
+            print(f"{what}: {', '.join(sorted(names))}", file=sys.stderr)
+    return 1 if broken or survived else 0
 
 
 def _print(verdict: Verdict, file: TextIO) -> None:
     if verdict.caught:
         cost = f"{verdict.seeds} seeds, {verdict.wall_s:.0f} s"
         text = f"caught by {verdict.checker} at seed {verdict.seed} ({cost})"
+    elif verdict.error:
+        text = f"BROKEN: {verdict.error}"
     else:
         text = f"SURVIVED {verdict.seeds} seeds"
     print(f"{verdict.name:32} {text}", file=file, flush=True)
 
 
-def _play(name: str, first: int, most: int) -> tuple[int, Result | None]:
-    """Play seeds with a mutant until one breaks a promise; how many, and that one."""
-    next(m for m in MUTANTS if m.name == name).apply()
-    for played in range(1, most + 1):
-        result = run_seed(first + played - 1, None, is_mutated=True)
-        if result.promise:
-            return played, result
-    return most, None
+def _play(name: str, first: int, most: int) -> tuple[int, Result | None, str]:
+    """Play seeds with a mutant until one breaks a promise; how many, that one, and any error."""
+    played = 0
+    try:
+        next(m for m in MUTANTS if m.name == name).apply()
+        for played in range(1, most + 1):
+            result = run_seed(first + played - 1, None, is_mutated=True)
+            if result.promise:
+                return played, result, ""
+    except Exception as error:  # noqa: BLE001 - whatever it is, the others must be tried
+        return played, None, _where(error, first + played - 1)
+    return most, None, ""
+
+
+def _where(error: Exception, seed: int) -> str:
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} (seed {seed}, {at.name} line {at.lineno})"
+
+
+def play_briefly(name: str, seed: int, length_us: int = 600_000) -> str:
+    """Only try whether a mutant still fits the product: what it raises, "" for nothing and for the
+    breach of a promise. In a process of its own, for it stays changed."""
+    try:
+        next(m for m in MUTANTS if m.name == name).apply()
+        Run(seed, Trace(None), is_mutated=True).play_briefly(length_us)
+    except Violation:
+        pass
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        return _where(error, seed)
+    return ""
 
 
 def _is_broken(seed: int) -> bool:

@@ -92,6 +92,19 @@ class Run:
         self._heal()
         self._finish()
 
+    def play_briefly(self, length_us: int) -> None:
+        """The beginning of the same, with as many faults in a shorter time, and no healing."""
+        world, cluster = self.world, self.cluster
+        cluster.start()
+        if not cluster.make_groups(CALM_US):
+            raise Violation("L", "the groups could not be made on a healthy cluster")
+        cluster.start_clients()
+        self._plan_work(length_us)
+        self.faults.plan(FAULTS_MIN, length_us // 10, length_us)
+        self.faults.plan_elections(2, length_us // 10, length_us)
+        self.changes.plan(length_us // 10, length_us)
+        world.run_until(world.now_us + length_us)
+
     def _plan_work(self, length_us: int) -> None:
         """Spread the messages over the whole phase, so that every fault meets some."""
         world, cluster = self.world, self.cluster

@@ -294,7 +294,12 @@ def rivals(other: Epoch, epoch: Epoch) -> bool:
 
 def chain_hash(before: bytes, entry: Entry) -> bytes:
     """Binds an entry to everything before it, so equal hashes mean equal logs."""
-    return blake2b(encode_entry(entry), key=before, digest_size=32).digest()
+    return chain_link(before, encode_entry(entry))
+
+
+def chain_link(before: bytes, encoded: bytes) -> bytes:
+    """The same, of an entry's bytes."""
+    return blake2b(encoded, key=before, digest_size=32).digest()
 
 
 def is_named(sender: bytes) -> bool:
