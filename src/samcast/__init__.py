@@ -23,6 +23,7 @@ __all__ = [
     "Changed",
     "Client",
     "ClientError",
+    "ClientFailedError",
     "CollectedError",
     "ConfigError",
     "Counter",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from samcast.client.transaction import Transaction, Transactions
     from samcast.errors import (
         ClientError,
+        ClientFailedError,
         CollectedError,
         ConfigError,
         DiskError,

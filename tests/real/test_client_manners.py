@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import samcast
+from samcast.client import leaving
 from samcast.client.blocking import Client
 from samcast.errors import (
     ConfigError,
@@ -39,14 +40,18 @@ def test_closing_while_nobody_confirms_ends_with_an_error(cluster: LocalCluster)
     group.send(b"a").number(WAIT_S)
     kill_all(cluster)
     receipt = group.send(b"b")
-    with pytest.raises(WaitTimeoutError, match="1 batches were not confirmed"):
+    with pytest.raises(WaitTimeoutError, match=r"1 message was not confirmed within 0\.2 s"):
         client.close(0.2)
     with pytest.raises(NotConnectedError, match="is closed"):
         receipt.number(0)
     client.close()
 
 
-def test_a_block_that_is_left_by_an_error_does_not_wait(cluster: LocalCluster) -> None:
+def test_a_block_that_is_left_by_an_error_waits_a_little_and_says_what_is_open(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "LEAVE_S", 0.2)
+
     def work() -> None:
         with samcast.connect(cluster.address) as client:
             group = client.group("orders")
@@ -54,8 +59,11 @@ def test_a_block_that_is_left_by_an_error_does_not_wait(cluster: LocalCluster) -
             group.send(b"b")
             raise KeyError("mine")
 
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(KeyError, match="mine") as raised:
         work()
+    assert [note.split(" within")[0] for note in raised.value.__notes__] == [
+        "1 message was not confirmed"
+    ]
 
 
 def test_reading_from_nobody_is_not_reading_nothing(cluster: LocalCluster) -> None:

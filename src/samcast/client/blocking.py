@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from samcast.client import leaving
 from samcast.client.engine import Engine, addresses_of, refused
 from samcast.client.inbox import Message, messages_from
 from samcast.client.joining import Progress, nobody_looks
@@ -239,11 +240,14 @@ class Client:
         names = ",".join(name for name, _, _ in self.nodes)
         return f"<samcast client {state} {names}>"
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, SystemExit):
             self.close()
-        else:
-            self._end()
+        elif not self._engine.is_closed:
+            try:
+                leaving.leave(self._engine, error)
+            finally:
+                self._end()
 
 
 class Sending:
@@ -267,6 +271,8 @@ class Sending:
     def _await_open(self, name: str) -> None:
         if not self._outbox.opened.wait(OPEN_S):
             raise WaitTimeoutError(f"the name {name!r} could not be opened within {OPEN_S:.0f} s")
+        if self._outbox.stopped is not None:
+            raise self._outbox.stopped
 
     def send(
         self, body: bytes | str, key: bytes | str = b"", headers: bytes | str = b""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from samcast.client.ending import Ended
 from samcast.client.engine import Engine, wall_ms
-from samcast.errors import ConfigError, FencedError, RefusedError, WaitTimeoutError
+from samcast.errors import ClientError, ConfigError, FencedError, RefusedError, WaitTimeoutError
 from samcast.group.settings import GroupSettings
 from samcast.group.stager import Place, Stage, StageHeld, Stager, StagingOver
 from samcast.wire.group import (
@@ -108,6 +109,7 @@ class Staging:
         self._under_way = 0
         self._refs: list[tuple[int, StageRef]] = []
         self._is_over = False
+        self._error: ClientError | None = None
         self._at = engine.call(engine.add_role(self._stager, self._on_effect))
 
     def stage(self, group: int, columns: bytes, count: int) -> None:
@@ -135,7 +137,7 @@ class Staging:
 
     def _await(self, most: int) -> None:
         with self._changed:
-            while self._under_way > most and not self._is_over:
+            while self._under_way > most and not self._is_over and self._error is None:
                 before = self._under_way
                 if not self._changed.wait(HELD_S) and self._under_way == before:
                     raise WaitTimeoutError(
@@ -144,6 +146,8 @@ class Staging:
                     )
             if self._is_over:
                 raise fenced(self._name)
+            if self._error is not None:
+                raise self._error
 
     def _on_effect(self, effect: Any) -> None:
         with self._changed:
@@ -152,6 +156,8 @@ class Staging:
                 self._under_way -= effect.size
             elif isinstance(effect, StagingOver):
                 self._is_over = True
+            elif isinstance(effect, Ended):
+                self._error = effect.error
             self._changed.notify_all()
 
 
