@@ -89,6 +89,22 @@ def test_a_sender_that_was_taken_over_says_so_each_time_and_the_client_closes(
             first.flush(WAIT_S)
 
 
+def test_closing_tells_the_errors_of_all_senders(cluster: LocalCluster) -> None:
+    client = samcast.connect(cluster.address)
+    till, orders = client.group("sales").sender("till"), client.group("orders")
+    with samcast.connect(cluster.address) as other:
+        other.group("sales").sender("till").send(b"theirs").number(WAIT_S)
+    fenced = till.send(b"lost")
+    is_known = threading.Event()
+    fenced.when_done(is_known.set)
+    assert is_known.wait(WAIT_S)
+    kill_all(cluster)
+    orders.send(b"b")
+    with pytest.raises(FencedError, match="another process") as raised:
+        client.close(0.2)
+    assert "1 message was not confirmed" in raised.value.__notes__[0]
+
+
 def test_a_closed_client_refuses_everything_in_the_same_words(cluster: LocalCluster) -> None:
     client = samcast.connect(cluster.address)
     group = client.group("orders")
@@ -120,7 +136,8 @@ def test_a_group_is_not_made_by_who_does_not_want_it(client: Client) -> None:
 
 
 def test_wrong_arguments_are_named(client: Client) -> None:
-    group = client.group("orders")
+    group, table = client.group("orders"), client.table("places")
+    lease = group.lease("mine")
     cases: list[tuple[type[Exception], str, Any]] = [
         (ConfigError, "a group's name is a str, not int", lambda: client.group(5)),  # type: ignore[arg-type]
         (ConfigError, "1 to 200 bytes; 'xxx", lambda: client.group("x" * 500)),
@@ -129,6 +146,21 @@ def test_wrong_arguments_are_named(client: Client) -> None:
         (ConfigError, "'' is no address", lambda: samcast.connect("")),
         (ConfigError, "can't read from '1'", lambda: group.read("1")),  # type: ignore[arg-type]
         (ConfigError, "a count is a number", lambda: group.read(1, count=-1)),
+        (ConfigError, "number is an int from 0 on, not -1", lambda: group.lease("x", -1)),
+        (ConfigError, "from 0 on, not '9950'", lambda: group.lease("x", "9950")),  # type: ignore[arg-type]
+        (ConfigError, "from 0 on, not 9950", lambda: group.lease("x", 9950.5)),  # type: ignore[arg-type]
+        (ConfigError, "from 0 on, not True", lambda: group.lease("x", True)),
+        (ConfigError, "a lease's name has 1 to 200", lambda: group.lease("")),
+        (ConfigError, "a lease's name is a str", lambda: group.lease(5)),  # type: ignore[arg-type]
+        (ConfigError, "ttl is '5'", lambda: group.lease("x", ttl="5")),  # type: ignore[arg-type]
+        (ConfigError, "ttl is None", lambda: group.lease("x", ttl=None)),  # type: ignore[arg-type]
+        (ConfigError, "ttl is 0", lambda: group.lease("x", ttl=0)),
+        (ConfigError, "count is True", lambda: group.keep(count=True)),
+        (ConfigError, "not '2'", lambda: lease.advance("2")),  # type: ignore[arg-type]
+        (ConfigError, "not 'a'", lambda: table.as_of("a")),  # type: ignore[arg-type]
+        (ConfigError, "ttl is 'a'", lambda: table.put(b"k", b"v", ttl="a")),  # type: ignore[arg-type]
+        (ConfigError, "ttl is 'a'", lambda: samcast.Lock(table, b"k", ttl="a")),  # type: ignore[arg-type]
+        (ConfigError, "not 1.5", lambda: samcast.Counter(table, b"k").add(1.5)),  # type: ignore[arg-type]
         (TypeError, "a body is bytes or str, not int", lambda: group.send(5)),  # type: ignore[arg-type]
         (TypeError, "there is send", lambda: group.send_many("abc")),
         (TypeError, "pyarrow.RecordBatch", lambda: group.send_arrow(5)),

@@ -125,6 +125,7 @@ class AsyncGroup:
     ) -> AsyncIterator[Message]:
         """Messages from number `start` on ("oldest": all that there are; None: only new ones), for
         ever or so many."""
+        blocking.check_count(count)
         engine = self.inner.engine
         first = await _in_thread(self.inner.first_of, start)
         at, inbox = await _on(engine, engine.open_reader(self.inner.id, first))

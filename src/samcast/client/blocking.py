@@ -81,6 +81,12 @@ def check_name(name: object, what: str) -> str:
     return name
 
 
+def check_count(count: object) -> None:
+    """How many messages a reader wants; None: all that ever come."""
+    if count is not None and (not isinstance(count, int) or count < 0):
+        raise ConfigError(f"a count is a number from 0 on, not {count!r}")
+
+
 def connect(
     address: str | None = None,
     *,
@@ -405,6 +411,8 @@ class Group(Sending):
         """Have all messages above a number stay until you `advance` or `release` the lease, or do
         neither for `ttl` seconds. The name makes it yours again after a restart."""
         check_name(name, "a lease's name")
+        if ttl is None:
+            raise ConfigError("ttl is None; a lease lasts for some seconds")
         return Lease(self._engine, self.id, name, number, bound(ttl, "ttl", 1000))
 
     def read(
@@ -420,8 +428,7 @@ class Group(Sending):
         ever or so many, until none came for `timeout` seconds. What is gone here and was archived
         comes from the archive's folder. What was delivered is noted in the file `record`, for an
         audit."""
-        if count is not None and (not isinstance(count, int) or count < 0):
-            raise ConfigError(f"a count is a number from 0 on, not {count!r}")
+        check_count(count)
         if archive is not None and record is not None:
             raise ConfigError("what comes from an archive is not recorded: leave one of them out")
         if archive is not None:
