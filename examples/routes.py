@@ -12,7 +12,7 @@ import ipaddress
 import sys
 
 import samcast
-from samcast.client.table import ReplicatedTable
+from samcast import ReplicatedTable
 
 
 def key_of(prefix: str) -> str:

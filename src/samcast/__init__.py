@@ -9,32 +9,97 @@ with samcast.connect() as client:
         print(message.number, message.body)
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from samcast.version import VERSION
 
 __version__ = VERSION
 
-__all__ = ["SamcastError", "__version__", "aio", "connect"]
+# Every public name. They are imported when they are used: nodes and tools start without the client.
+__all__ = [
+    "AsyncClient",
+    "AsyncGroup",
+    "AsyncTransaction",
+    "Changed",
+    "Client",
+    "ClientError",
+    "ClientFailedError",
+    "CollectedError",
+    "ConfigError",
+    "Counter",
+    "DiskError",
+    "FencedError",
+    "FoldError",
+    "Group",
+    "Lease",
+    "Lock",
+    "Message",
+    "NamedSender",
+    "NotConnectedError",
+    "OutcomeUnknownError",
+    "PastTable",
+    "Receipt",
+    "RefusedError",
+    "ReplicatedTable",
+    "Row",
+    "SamcastError",
+    "Transaction",
+    "Transactions",
+    "WaitTimeoutError",
+    "Watch",
+    "Writes",
+    "__version__",
+    "aio",
+    "connect",
+    "errors",
+]
 
 if TYPE_CHECKING:
-    from samcast.client import aio
-    from samcast.client.blocking import connect
-    from samcast.errors import SamcastError
-
-
-def __getattr__(name: str) -> Any:
-    """The client is imported when it is used: nodes and tools start without it."""
-    if name == "connect":
-        from samcast.client.blocking import connect
-
-        return connect
-    if name == "aio":
-        from samcast.client import aio
-
-        return aio
     from samcast import errors
+    from samcast.client import aio
+    from samcast.client.aio import AsyncClient, AsyncGroup, AsyncTransaction
+    from samcast.client.blocking import Client, Group, NamedSender, connect
+    from samcast.client.inbox import Message
+    from samcast.client.lease import Lease
+    from samcast.client.outbox import Receipt
+    from samcast.client.recipes import Counter, Lock
+    from samcast.client.table import PastTable, ReplicatedTable, Watch, Writes
+    from samcast.client.transaction import Transaction, Transactions
+    from samcast.errors import (
+        ClientError,
+        ClientFailedError,
+        CollectedError,
+        ConfigError,
+        DiskError,
+        FencedError,
+        FoldError,
+        NotConnectedError,
+        OutcomeUnknownError,
+        RefusedError,
+        SamcastError,
+        WaitTimeoutError,
+    )
+    from samcast.group.table import Changed, Row
+else:  # A type checker that saw this would let every misspelt name pass.
+    _MODULES = {"aio": "samcast.client.aio", "errors": "samcast.errors"}
+    _HOMES = (  # whoever needs an error only doesn't load the client
+        "samcast.errors",
+        "samcast.client.blocking",
+        "samcast.client.table",
+        "samcast.client.recipes",
+        "samcast.client.aio",
+    )
 
-    if name.endswith("Error") and hasattr(errors, name):
-        return getattr(errors, name)
-    raise AttributeError(f"module 'samcast' has no attribute {name!r}")
+    def __getattr__(name):
+        from importlib import import_module
+
+        if name not in __all__:
+            raise AttributeError(f"module 'samcast' has no attribute {name!r}")
+        if name in _MODULES:
+            return import_module(_MODULES[name])
+        homes = (vars(import_module(home)) for home in _HOMES)
+        return next(home[name] for home in homes if name in home)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -12,9 +12,11 @@
             CollectedError
             TooManyLeasesError
             WaitTimeoutError    also a TimeoutError
+            ClientFailedError
 
 The text of an error names what went wrong, with what, and what to do about it. Bugs of Samcast's
-own are assertions and stand outside this tree: nobody should catch them.
+own are assertions and stand outside this tree: nobody should catch them. One in the thread of a
+client ends that client, and what its users hear is a `ClientFailedError`.
 """
 
 
@@ -65,3 +67,7 @@ class TooManyLeasesError(ClientError):
 
 class WaitTimeoutError(ClientError, TimeoutError):
     """It took too long; the outcome is still open, and waiting again is fine."""
+
+
+class ClientFailedError(ClientError):
+    """A bug of Samcast's own has ended this client. Report its cause; connect again to go on."""

@@ -1,11 +1,14 @@
 """Backups of running clusters, and clusters made of them: the same content at the same number."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import samcast
-from samcast.client.backup import back_up, check, restore
+from samcast.client.backup import CopyWriter, back_up, check, restore
+from samcast.client.lease import Lease
 from samcast.errors import DiskError
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.conftest import running
@@ -47,6 +50,39 @@ def test_what_is_restored_has_the_same_content_at_the_same_number(
         assert table.content_hash() == content
         table.put("key-1", "anew").number(30)
         assert table.get("key-1") == b"anew"
+
+
+def test_leases_are_renewed_within_a_group_and_the_list_stands_last(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync = os.fsync
+
+    def synced(fd: int) -> None:
+        fsync(fd)
+        done.append(str(Path(f"/proc/self/fd/{fd}").readlink().relative_to(tmp_path)))
+
+    monkeypatch.setattr("samcast.client.backup.RENEW_S", 0.0)
+
+    def noted(name: str, call: Callable[..., None]) -> Callable[..., None]:
+        def work(*arguments: object) -> None:
+            done.append(name)
+            call(*arguments)
+
+        return work
+
+    monkeypatch.setattr(CopyWriter, "add", noted("add", CopyWriter.add))
+    monkeypatch.setattr(Lease, "renew", noted("renew", Lease.renew))
+    monkeypatch.setattr(os, "fsync", synced)
+    with samcast.connect(cluster.address) as client:
+        group = client.group("orders")
+        for body in (b"a", b"b"):
+            group.send(body).number(30)
+        back_up(client, tmp_path / "new" / "made", quiet)
+    assert done.index("renew") < len(done) - 1 - done[::-1].index("add")
+    last = done.index("new/made/backup.json.new")
+    place = f"new/made/{group.id}"
+    assert {f"{place}/messages", place, "new/made", "new", "."} <= set(done[:last])
 
 
 def test_a_backup_goes_nowhere_but_into_a_folder_of_its_own(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import samcast
+from samcast.client import leaving
 from samcast.client.blocking import Client
 from samcast.errors import (
     ConfigError,
@@ -39,14 +40,18 @@ def test_closing_while_nobody_confirms_ends_with_an_error(cluster: LocalCluster)
     group.send(b"a").number(WAIT_S)
     kill_all(cluster)
     receipt = group.send(b"b")
-    with pytest.raises(WaitTimeoutError, match="1 batches were not confirmed"):
+    with pytest.raises(WaitTimeoutError, match=r"1 message was not confirmed within 0\.2 s"):
         client.close(0.2)
     with pytest.raises(NotConnectedError, match="is closed"):
         receipt.number(0)
     client.close()
 
 
-def test_a_block_that_is_left_by_an_error_does_not_wait(cluster: LocalCluster) -> None:
+def test_a_block_that_is_left_by_an_error_waits_a_little_and_says_what_is_open(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "LEAVE_S", 0.2)
+
     def work() -> None:
         with samcast.connect(cluster.address) as client:
             group = client.group("orders")
@@ -54,8 +59,11 @@ def test_a_block_that_is_left_by_an_error_does_not_wait(cluster: LocalCluster) -
             group.send(b"b")
             raise KeyError("mine")
 
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(KeyError, match="mine") as raised:
         work()
+    assert [note.split(" within")[0] for note in raised.value.__notes__] == [
+        "1 message was not confirmed"
+    ]
 
 
 def test_reading_from_nobody_is_not_reading_nothing(cluster: LocalCluster) -> None:
@@ -79,6 +87,22 @@ def test_a_sender_that_was_taken_over_says_so_each_time_and_the_client_closes(
     for _ in range(2):
         with pytest.raises(FencedError, match="another process"):
             first.flush(WAIT_S)
+
+
+def test_closing_tells_the_errors_of_all_senders(cluster: LocalCluster) -> None:
+    client = samcast.connect(cluster.address)
+    till, orders = client.group("sales").sender("till"), client.group("orders")
+    with samcast.connect(cluster.address) as other:
+        other.group("sales").sender("till").send(b"theirs").number(WAIT_S)
+    fenced = till.send(b"lost")
+    is_known = threading.Event()
+    fenced.when_done(is_known.set)
+    assert is_known.wait(WAIT_S)
+    kill_all(cluster)
+    orders.send(b"b")
+    with pytest.raises(FencedError, match="another process") as raised:
+        client.close(0.2)
+    assert "1 message was not confirmed" in raised.value.__notes__[0]
 
 
 def test_a_closed_client_refuses_everything_in_the_same_words(cluster: LocalCluster) -> None:
@@ -112,7 +136,8 @@ def test_a_group_is_not_made_by_who_does_not_want_it(client: Client) -> None:
 
 
 def test_wrong_arguments_are_named(client: Client) -> None:
-    group = client.group("orders")
+    group, table = client.group("orders"), client.table("places")
+    lease = group.lease("mine")
     cases: list[tuple[type[Exception], str, Any]] = [
         (ConfigError, "a group's name is a str, not int", lambda: client.group(5)),  # type: ignore[arg-type]
         (ConfigError, "1 to 200 bytes; 'xxx", lambda: client.group("x" * 500)),
@@ -121,6 +146,21 @@ def test_wrong_arguments_are_named(client: Client) -> None:
         (ConfigError, "'' is no address", lambda: samcast.connect("")),
         (ConfigError, "can't read from '1'", lambda: group.read("1")),  # type: ignore[arg-type]
         (ConfigError, "a count is a number", lambda: group.read(1, count=-1)),
+        (ConfigError, "number is an int from 0 on, not -1", lambda: group.lease("x", -1)),
+        (ConfigError, "from 0 on, not '9950'", lambda: group.lease("x", "9950")),  # type: ignore[arg-type]
+        (ConfigError, "from 0 on, not 9950", lambda: group.lease("x", 9950.5)),  # type: ignore[arg-type]
+        (ConfigError, "from 0 on, not True", lambda: group.lease("x", True)),
+        (ConfigError, "a lease's name has 1 to 200", lambda: group.lease("")),
+        (ConfigError, "a lease's name is a str", lambda: group.lease(5)),  # type: ignore[arg-type]
+        (ConfigError, "ttl is '5'", lambda: group.lease("x", ttl="5")),  # type: ignore[arg-type]
+        (ConfigError, "ttl is None", lambda: group.lease("x", ttl=None)),  # type: ignore[arg-type]
+        (ConfigError, "ttl is 0", lambda: group.lease("x", ttl=0)),
+        (ConfigError, "count is True", lambda: group.keep(count=True)),
+        (ConfigError, "not '2'", lambda: lease.advance("2")),  # type: ignore[arg-type]
+        (ConfigError, "not 'a'", lambda: table.as_of("a")),  # type: ignore[arg-type]
+        (ConfigError, "ttl is 'a'", lambda: table.put(b"k", b"v", ttl="a")),  # type: ignore[arg-type]
+        (ConfigError, "ttl is 'a'", lambda: samcast.Lock(table, b"k", ttl="a")),  # type: ignore[arg-type]
+        (ConfigError, "not 1.5", lambda: samcast.Counter(table, b"k").add(1.5)),  # type: ignore[arg-type]
         (TypeError, "a body is bytes or str, not int", lambda: group.send(5)),  # type: ignore[arg-type]
         (TypeError, "there is send", lambda: group.send_many("abc")),
         (TypeError, "pyarrow.RecordBatch", lambda: group.send_arrow(5)),

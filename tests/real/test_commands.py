@@ -109,4 +109,4 @@ def test_errors_are_found_where_people_look() -> None:
     assert samcast.SamcastError is errors.SamcastError
     assert samcast.WaitTimeoutError is errors.WaitTimeoutError
     with pytest.raises(AttributeError, match="no attribute 'NoSuchError'"):
-        samcast.NoSuchError  # noqa: B018
+        samcast.NoSuchError  # type: ignore[attr-defined]  # noqa: B018

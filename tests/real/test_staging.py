@@ -1,11 +1,30 @@
 """One transaction of several processes, on real nodes: staged by some, decided by one."""
 
+from typing import Any
+
 import pytest
 
 import samcast
+from samcast.client import staging as staging_module
 from samcast.client.blocking import Client
-from samcast.client.staging import Opened, Parts, Staging, abort, decide, forget, joined, open_run
-from samcast.errors import ClientError, ConfigError, FencedError
+from samcast.client.staging import (
+    Opened,
+    Parts,
+    Staging,
+    abort,
+    decide,
+    decide_or_abort,
+    forget,
+    joined,
+    open_run,
+)
+from samcast.errors import (
+    ClientError,
+    ConfigError,
+    FencedError,
+    OutcomeUnknownError,
+    WaitTimeoutError,
+)
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.batch import columns_from_cells
 
@@ -94,6 +113,30 @@ def test_what_is_aborted_is_gone_and_what_is_decided_is_not(cluster: LocalCluste
         settle(client, second, 2, staged(client, second, 2, 1, b"again"))
         assert bodies(client) == [b"stays", b"stays", b"again", b"again"]
         forget(client.engine, NAME, 20)
+
+
+@pytest.mark.req("PIP-03")
+def test_who_did_not_hear_of_a_decision_learns_whether_it_took_effect(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unheard(*asked: Any) -> None:
+        if asked[3] == 1:
+            decide(*asked)
+        raise WaitTimeoutError("not decided in time")
+
+    monkeypatch.setattr(staging_module, "decide", unheard)
+    with samcast.connect(cluster.address) as client:
+        opened = open_run(client.engine, NAME, "run 1", 1)
+        about = (client.engine, NAME, opened.incarnation)
+        parts = staged(client, opened, 1, 1, b"there")
+        decide_or_abort(*about, 1, parts, 20)  # It was decided, so all is well.
+        parts = staged(client, opened, 2, 1, b"not there")
+        with pytest.raises(WaitTimeoutError, match="taken back, and nothing of it is there"):
+            decide_or_abort(*about, 2, parts, 20)
+        open_run(client.engine, NAME, "run 2", 2)
+        with pytest.raises(OutcomeUnknownError, match="may or may not have taken effect"):
+            decide_or_abort(*about, 2, parts, 20)
+        assert bodies(client) == [b"there", b"there"]
 
 
 @pytest.mark.req("PIP-03")

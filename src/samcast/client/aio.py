@@ -78,7 +78,7 @@ class AsyncClient:
     async def __aenter__(self) -> "AsyncClient":
         return self
 
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await _in_thread(self._client.__exit__, kind, error, trace)
 
 
@@ -125,6 +125,7 @@ class AsyncGroup:
     ) -> AsyncIterator[Message]:
         """Messages from number `start` on ("oldest": all that there are; None: only new ones), for
         ever or so many."""
+        blocking.check_count(count)
         engine = self.inner.engine
         first = await _in_thread(self.inner.first_of, start)
         at, inbox = await _on(engine, engine.open_reader(self.inner.id, first))

@@ -26,7 +26,7 @@ from samcast.client.keeping import bounded
 from samcast.client.lease import Lease
 from samcast.errors import CollectedError, DiskError, SamcastError
 from samcast.group.table import Table
-from samcast.runtime.folder import write_durably
+from samcast.runtime.folder import sync_folder, write_durably
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.batch import Batch, decode_batch, encode_batch
 from samcast.wire.errors import WireError
@@ -44,6 +44,7 @@ KIND = 1
 GENERATION = 1
 NUMBER_BYTES = 8
 LEASE_S = 3600.0
+RENEW_S = 300.0
 WAIT_S = 600.0
 HEADER_BYTES = record_bytes(0)
 LOOK_S = 0.2
@@ -85,27 +86,47 @@ def back_up(client: Client, folder: Path, say: Say) -> Copy:
     """Write a backup into a folder that isn't there yet, or is empty."""
     if folder.exists() and any(folder.iterdir()):
         raise DiskError(f"{folder} is not empty; a backup goes into a folder of its own")
+    made_folders = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     # First all is held, then the heads are taken: nothing of it goes meanwhile.
     held = {name: _hold(client.group(name)) for name in client.groups()}
     status = _status_with(client, {name: lease.number for name, (lease, _) in held.items()})
+    renewing = Renewing([lease for lease, _ in held.values()])
     copies = []
     for facts in status["groups"]:
         if facts["name"] not in held:
             continue  # It was made just now.
         group = client.group(str(facts["name"]))
         there = held[group.name][1]
-        copies.append(_copy_group(group, there, int(facts["head"]), folder / str(facts["id"])))
+        place = folder / str(facts["id"])
+        copies.append(_copy_group(group, there, int(facts["head"]), place, renewing))
         say(f"{group.name}: up to {copies[-1].number}")
-        for lease, _ in held.values():
-            lease.renew()
+        renewing.look()
     for lease, _ in held.values():
         lease.release()
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     copy = Copy.made(str(status["cluster"]), made, copies)
+    # The list stands only where all that it lists does, whenever the power fails.
+    for one in (folder, *(one.parent for one in made_folders)):
+        sync_folder(one)
     write_durably(folder / LIST, msgspec.json.format(msgspec.json.encode(copy), indent=1))
     check(folder)
     return copy
+
+
+class Renewing:
+    """The leases of a backup, renewed in time by whoever works at it, however long that takes."""
+
+    def __init__(self, leases: list[Lease]) -> None:
+        self._leases = leases
+        self._due = time.monotonic() + RENEW_S
+
+    def look(self) -> None:
+        """Called again and again."""
+        if time.monotonic() >= self._due:
+            for lease in self._leases:
+                lease.renew()
+            self._due = time.monotonic() + RENEW_S
 
 
 def _hold(group: Group) -> tuple[Lease, Checkpoints]:
@@ -138,11 +159,15 @@ def _status_with(client: Client, numbers: dict[str, int]) -> dict[str, Any]:
     raise SamcastError("the node that we are connected to doesn't catch up, or keeps no order")
 
 
-def _copy_group(group: Group, there: Checkpoints, head: int, place: Path) -> GroupCopy:
+def _copy_group(
+    group: Group, there: Checkpoints, head: int, place: Path, renewing: Renewing
+) -> GroupCopy:
     place.mkdir()
     base = there.collected
     if there.checkpoints:
-        fetched = fetch_table(group.engine, group.id, there.checkpoints[-1])
+        fetched = fetch_table(
+            group.engine, group.id, there.checkpoints[-1], lambda rows, of: renewing.look()
+        )
         _write_checkpoint(place / CHECKPOINT, fetched, group, there.keep)
         base = there.checkpoints[-1].number
     elif there.keep.fold == "table" and base:
@@ -150,6 +175,7 @@ def _copy_group(group: Group, there: Checkpoints, head: int, place: Path) -> Gro
     writer = CopyWriter(place, group.id, group.name, there.keep, base)
     for number_first, batch in _batches(group, base, head):
         writer.add(number_first, batch)
+        renewing.look()
     return writer.finish(head)
 
 
@@ -157,6 +183,7 @@ class CopyWriter:
     """Writes the messages of one group behind its base, and remembers what they come to."""
 
     def __init__(self, place: Path, group: int, name: str, keep: Keep, base: int) -> None:
+        self._place = place
         self._about = (group, name, keep)
         self._base = base
         self._table = _table_of(place) if keep.fold == "table" else None
@@ -173,11 +200,20 @@ class CopyWriter:
     def finish(self, head: int) -> GroupCopy:
         """All is there, and durable."""
         self._file.flush()
-        os.fsync(self._file.fileno())
         self._file.close()
+        _sync_all(self._place)
         state = self._table.content_hash() if self._table is not None else ""
         number = max(self._base, head)
         return GroupCopy(*self._about, self._base, number, self._digest.hexdigest(), state)
+
+
+def _sync_all(place: Path) -> None:
+    """Files, and the names under which they stand."""
+    for folder, _, names in os.walk(place):
+        for name in names:
+            with (Path(folder) / name).open("rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(folder))
 
 
 def _write_checkpoint(place: Path, table: Table, group: Group, keep: Keep) -> None:

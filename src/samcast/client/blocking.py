@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from samcast.client import leaving
 from samcast.client.engine import Engine, addresses_of, refused
 from samcast.client.inbox import Message, messages_from
 from samcast.client.joining import Progress, nobody_looks
@@ -79,6 +80,12 @@ def check_name(name: object, what: str) -> str:
             f"{what} has 1 to {NAME_BYTES_MAX} bytes; {name[:40]!r} has {len(name.encode())}"
         )
     return name
+
+
+def check_count(count: object) -> None:
+    """How many messages a reader wants; None: all that ever come."""
+    if count is not None and (not isinstance(count, int) or count < 0):
+        raise ConfigError(f"a count is a number from 0 on, not {count!r}")
 
 
 def connect(
@@ -240,11 +247,14 @@ class Client:
         names = ",".join(name for name, _, _ in self.nodes)
         return f"<samcast client {state} {names}>"
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, SystemExit):
             self.close()
-        else:
-            self._end()
+        elif not self._engine.is_closed:
+            try:
+                leaving.leave(self._engine, error)
+            finally:
+                self._end()
 
 
 class Sending:
@@ -268,6 +278,8 @@ class Sending:
     def _await_open(self, name: str) -> None:
         if not self._outbox.opened.wait(OPEN_S):
             raise WaitTimeoutError(f"the name {name!r} could not be opened within {OPEN_S:.0f} s")
+        if self._outbox.stopped is not None:
+            raise self._outbox.stopped
 
     def send(
         self, body: bytes | str, key: bytes | str = b"", headers: bytes | str = b""
@@ -411,6 +423,8 @@ class Group(Sending):
         """Have all messages above a number stay until you `advance` or `release` the lease, or do
         neither for `ttl` seconds. The name makes it yours again after a restart."""
         check_name(name, "a lease's name")
+        if ttl is None:
+            raise ConfigError("ttl is None; a lease lasts for some seconds")
         return Lease(self._engine, self.id, name, number, bound(ttl, "ttl", 1000))
 
     def read(
@@ -426,8 +440,7 @@ class Group(Sending):
         ever or so many, until none came for `timeout` seconds. What is gone here and was archived
         comes from the archive's folder. What was delivered is noted in the file `record`, for an
         audit."""
-        if count is not None and (not isinstance(count, int) or count < 0):
-            raise ConfigError(f"a count is a number from 0 on, not {count!r}")
+        check_count(count)
         if archive is not None and record is not None:
             raise ConfigError("what comes from an archive is not recorded: leave one of them out")
         if archive is not None:

@@ -13,11 +13,14 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from samcast.client import leaving
 from samcast.client.inbox import Inbox
+from samcast.client.leaving import Left
 from samcast.client.link import UNIX, Address, Link
-from samcast.client.outbox import Outbox
+from samcast.client.outbox import LOG, Outbox, all_of
 from samcast.errors import (
     ClientError,
+    ClientFailedError,
     ConfigError,
     NotConnectedError,
     RefusedError,
@@ -87,13 +90,17 @@ class Engine:
         self._link = Link(addresses, cluster, multicast)
         self._link.is_alone = self._is_alone
         self._link.on_heard = self._on_heard
+        self._link.host.on_bug = self._fail
+        self._calls: set[asyncio.Task[Any]] = set()  # that somebody waits for
         self._outboxes: list[Outbox] = []
         self._senders: list[int] = []  # where their roles stand
         self._inboxes: dict[int, Inbox] = {}
         self._is_closed = False
+        self._problem: ClientError | None = None  # why nothing goes on, once that is so
         self._watching: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="samcast", daemon=True)
         self._thread.start()
+        leaving.enter(self)
         try:
             self.call(self._start())
         except BaseException:
@@ -104,35 +111,89 @@ class Engine:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            # Here, not in the thread that calls `close`: whatever this waits for, no user does.
-            self._loop.close()
+        self._loop.set_exception_handler(self._on_loop_error)
+        is_over = False
+        while not is_over:
+            try:
+                self._loop.run_forever()
+                is_over = True
+            except BaseException as error:  # noqa: BLE001 - told to all who use this client
+                self._fail(error)
+        # Here, not in the thread that calls `close`: whatever this waits for, no user does.
+        self._loop.close()
 
     async def _start(self) -> None:
         await self._link.start()
         self._link.on_connected.append(self._on_connected)
         self._watching = asyncio.create_task(self._watch())
+        self._watching.add_done_callback(self._link.on_task_done)
 
     def close(self) -> None:
         """End the connection; whatever isn't confirmed by now hears so."""
         if self._is_closed or self._pid != os.getpid():
             return
         self._is_closed = True
+        problem = self._problem or NotConnectedError("this client is closed; connect again")
+        self._problem = problem
         for outbox in self._outboxes:
-            outbox.stop(NotConnectedError("this client is closed; connect again"))
+            outbox.stop(problem)
         for inbox in self._inboxes.values():
-            inbox.stop()
-        future = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+            inbox.stop(problem)
+        future = asyncio.run_coroutine_threadsafe(self._stop(problem), self._loop)
         concurrent.futures.wait([future], timeout=2)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=2)
+        leaving.left(self)
 
-    async def _stop(self) -> None:
+    async def _stop(self, problem: ClientError) -> None:
         if self._watching is not None:
             self._watching.cancel()
+        self._tell_all(problem)
         await self._link.stop()
+
+    def _tell_all(self, problem: ClientError) -> None:
+        """Whoever waits for anything of the client's loop waits no more."""
+        for call in list(self._calls):
+            call.cancel()
+        self._link.tell_all(problem)
+
+    def _fail(self, error: BaseException) -> None:
+        """In the client's loop: what must never happen has. A client that went on would be half
+        alive, so it ends, and all who use it hear why."""
+        if self._problem is not None:
+            LOG.warning("a client that was over met this as well", exc_info=error)
+            return
+        problem = self._problem = ClientFailedError(
+            f"this client has stopped, by a bug of Samcast: {error!r}; what was not confirmed may"
+            " or may not be in its group: look, and connect again"
+        )
+        problem.__cause__ = error
+        LOG.error(str(problem), exc_info=error)
+        self._link.give_up()
+        for outbox in self._outboxes:
+            outbox.stop(problem)
+        for inbox in self._inboxes.values():
+            inbox.stop(problem)
+        self._tell_all(problem)
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What was called in the loop has failed, and nobody waits for it."""
+        error = context.get("exception")
+        if isinstance(error, SamcastError):
+            return  # the answer to a call that its caller has given up
+        if error is None or isinstance(error, OSError):  # a connection's trouble
+            loop.default_exception_handler(context)
+        else:
+            self._fail(error)
+
+    def disown(self, error: ClientError) -> None:
+        """In a forked child, which has neither our thread nor our connection."""
+        self._is_closed = True
+        self._problem = error
+        for outbox in self._outboxes:
+            outbox.disown(error)
+        for inbox in self._inboxes.values():
+            inbox.disown(error)
 
     @property
     def identity(self) -> str:
@@ -145,8 +206,8 @@ class Engine:
             raise NotConnectedError(
                 "this client was made before a fork; connect again in the child process"
             )
-        if self._is_closed:
-            raise NotConnectedError("this client is closed; connect again")
+        if self._problem is not None:
+            raise self._problem
 
     def _on_connected(self) -> None:
         for inbox in self._inboxes.values():
@@ -177,17 +238,44 @@ class Engine:
         try:
             return future.result(timeout_s)
         except SamcastError as error:
-            raise error.with_traceback(None) from None  # how the loop got there helps no user
+            # How the loop got there helps no user.
+            raise error.with_traceback(None) from error.__cause__
+        except TimeoutError:
+            future.cancel()
+            raise WaitTimeoutError(
+                f"no answer within {timeout_s} s: are enough nodes up (`samcast doctor`)?"
+            ) from None
         except BaseException:  # Also Ctrl-C: nobody waits for it any more.
             future.cancel()
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         """Have something done in the client's loop."""
-        if self._is_closed:
+        guarded = self._guarded(work)
+        try:
+            self.check()
+            return asyncio.run_coroutine_threadsafe(guarded, self._loop)
+        except BaseException:
+            guarded.close()
             work.close()
-        self.check()
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise
+
+    async def _guarded(self, work: Coroutine[Any, Any, T]) -> T:
+        """The same, but over when the client is."""
+        call = asyncio.current_task()
+        assert call is not None
+        self._calls.add(call)
+        try:
+            if self._problem is not None:  # since it was asked for
+                work.close()
+                raise self._problem
+            return await work
+        except asyncio.CancelledError:
+            if self._problem is not None:
+                raise self._problem from self._problem.__cause__
+            raise
+        finally:
+            self._calls.discard(call)
 
     def wake(self, call: Callable[[], None]) -> None:
         """The same for a plain function whose result nobody needs."""
@@ -195,19 +283,20 @@ class Engine:
         self._loop.call_soon_threadsafe(call)
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until all that any sender has sent has an outcome; the first error there is."""
+        """Wait until all that any sender has sent has an outcome; all errors that there are."""
+        left = self.settle(timeout_s)
+        if left:
+            raise all_of(left.all_errors(timeout_s))
+
+    def settle(self, timeout_s: float) -> Left:
+        """The same; what there is to say of it."""
         limit = time.monotonic() + timeout_s
-        unconfirmed = 0
-        for outbox in list(self._outboxes):
-            try:
-                outbox.settle_all(max(0.0, limit - time.monotonic()))
-            except WaitTimeoutError:
-                unconfirmed += outbox.unconfirmed
-        if unconfirmed:
-            raise WaitTimeoutError(
-                f"{unconfirmed} batches were not confirmed within {timeout_s:.0f} s, and this"
-                " client is closed: they may or may not be in their groups"
-            )
+        outboxes = list(self._outboxes)
+        for outbox in outboxes:
+            outbox.settle(max(0.0, limit - time.monotonic()))
+        # Only then: what comes in while others are waited for counts.
+        unconfirmed = sum(outbox.unconfirmed for outbox in outboxes)
+        return Left(unconfirmed, [e for outbox in outboxes for e in outbox.take_errors()])
 
     @property
     def is_connected(self) -> bool:

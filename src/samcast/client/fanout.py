@@ -25,6 +25,7 @@ REDIAL_S = 1.0
 DIAL_S = 2.0
 
 OnFrame = Callable[[int, bytes], None]
+OnDone = Callable[["asyncio.Task[None]"], None]
 
 
 class Side:
@@ -53,7 +54,7 @@ class Side:
             async with asyncio.timeout(DIAL_S):
                 await loop.create_connection(lambda: dialed, self._peer.host, self._peer.port)
             await self._lost.wait()
-        except OSError:  # also a time-out: it is tried again
+        except (OSError, ValueError):  # also a time-out, or what is no address: tried again
             pass
         finally:
             self.connection = None
@@ -81,9 +82,10 @@ class Side:
 class Fanout:
     """The connections to the data servers that we are not connected to otherwise."""
 
-    def __init__(self, traffic: Traffic, on_frame: OnFrame) -> None:
+    def __init__(self, traffic: Traffic, on_frame: OnFrame, on_done: OnDone) -> None:
         self._traffic = traffic
         self._on_frame = on_frame
+        self._on_done = on_done
         self._sides: dict[int, Side] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -94,6 +96,8 @@ class Fanout:
             peer.node: Side(self._traffic, peer, cluster, self._on_frame) for peer in peers
         }
         self._tasks = [asyncio.create_task(side.keep()) for side in self._sides.values()]
+        for task in self._tasks:
+            task.add_done_callback(self._on_done)
 
     def end(self) -> list[asyncio.Task[Any]]:
         """Give all of them up; what is still to be waited for."""

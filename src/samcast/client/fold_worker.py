@@ -30,7 +30,7 @@ from samcast.client.adopting import Adopting
 from samcast.client.blocking import Client, connect
 from samcast.client.copying import copy_checkpoint
 from samcast.client.joining import fetch_table
-from samcast.errors import ClientError, DiskError, FoldError, SamcastError
+from samcast.errors import ClientError, ClientFailedError, DiskError, FoldError, SamcastError
 from samcast.group.table import Schedule, Table, next_due
 from samcast.wire.order import Checkpoint
 
@@ -254,6 +254,8 @@ def main() -> None:
         while True:
             try:
                 _look(client, folder, places, running, adopting)
+            except ClientFailedError:  # The node starts us anew.
+                raise
             except (SamcastError, TimeoutError) as error:
                 say(0, retried=str(error) or repr(error))
             time.sleep(LOOK_S)

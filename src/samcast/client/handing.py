@@ -4,6 +4,7 @@ import queue
 import time
 from types import TracebackType
 
+from samcast.client.ending import Arrivals
 from samcast.client.engine import Engine
 from samcast.errors import RefusedError, WaitTimeoutError
 from samcast.group.handing import Ask, Give, Given, Handing, Told
@@ -24,7 +25,7 @@ class HandingIn:
         self._engine = engine
         self._server = server
         self._job = job
-        self._came: queue.SimpleQueue[Effect] = queue.SimpleQueue()
+        self._came = Arrivals()
         role = Handing(server, group, number, job)
         self._at = engine.call(engine.add_role(role, self._came.put))
 

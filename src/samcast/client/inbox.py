@@ -154,6 +154,13 @@ class Inbox:
         for call in calls:
             call()
 
+    def disown(self, error: ClientError) -> None:
+        """In a forked child: whoever held our lock isn't here, nor who would bring anything."""
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._calls = []
+        self._error = error
+
     # any thread
 
     def take(self, timeout_s: float | None) -> Delivered | None:

@@ -6,6 +6,7 @@ import queue
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from samcast.client.ending import Arrivals, Ended
 from samcast.errors import ClientError, DiskError, NotConnectedError
 from samcast.group.fetching import Fetched, Fetching, Refuse, Want
 from samcast.group.table import Table
@@ -70,14 +71,14 @@ class Fetch:
         self._engine = engine
         self._checkpoint = checkpoint
         self._window = 3 * len(servers)  # blocks on their way, whoever is slower
-        self._found: queue.SimpleQueue[Fetched] = queue.SimpleQueue()
+        self._found = Arrivals()
         self._refused = 0
         self.listed = listed
         role = Fetching(group, checkpoint.number, servers, () if listed else (0,))
         self._at = engine.call(engine.add_role(role, self._on_effect))
 
     def _on_effect(self, effect: Effect) -> None:
-        if isinstance(effect, Fetched):
+        if isinstance(effect, Fetched | Ended):
             self._found.put(effect)
 
     def __enter__(self) -> "Fetch":
@@ -116,7 +117,7 @@ class Fetch:
         """The next one that is what it should be; others are asked for what isn't."""
         while True:
             try:
-                fetched = self._found.get(timeout=SILENCE_S)
+                fetched: Fetched = self._found.get(timeout=SILENCE_S)
             except queue.Empty:
                 raise NotConnectedError(
                     f"no checkpoint server gives checkpoint {self._checkpoint.number} (asked for"

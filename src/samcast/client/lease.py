@@ -2,6 +2,7 @@
 
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -11,8 +12,10 @@ from samcast.errors import (
     ClientError,
     CollectedError,
     ConfigError,
+    NotConnectedError,
     RefusedError,
     TooManyLeasesError,
+    WaitTimeoutError,
 )
 from samcast.wire.group import OutcomeKind
 from samcast.wire.retention import LeaseRequest
@@ -27,7 +30,8 @@ def bound(value: float | None, what: str, times: int = 1) -> int:
     """A bound that a user gives, as the order knows it; None is 0, for none."""
     if value is None:
         return 0
-    if not isinstance(value, int | float) or not 1 <= value * times <= BOUND_MAX:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 1 <= value * times <= BOUND_MAX:
         raise ConfigError(f"{what} is {value!r}; it must be a positive number, or be left out")
     return int(value * times)
 
@@ -52,6 +56,13 @@ def order_lease(engine: Engine, group: int, name: str, number: int, ttl_ms: int)
     raise RefusedError(f"no lease {name!r}: the group is no more")
 
 
+def check_number(number: object) -> int:
+    """A message's number that a user gives; 0: before all of them."""
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= BOUND_MAX:
+        raise ConfigError(f"a message's number is an int from 0 on, not {number!r}")
+    return number
+
+
 class Lease:
     """Held under a name; a context manager that gives it back at its end."""
 
@@ -61,15 +72,17 @@ class Lease:
         self.name = name
         self.number = number
         self._ttl_ms = ttl_ms
-        self._order(number, ttl_ms)
+        self._renewed_at = 0.0
+        self._order(check_number(number), ttl_ms)
 
     def _order(self, number: int, ttl_ms: int) -> None:
         order_lease(self._engine, self._group, self.name, number, ttl_ms)
         self.number = number
+        self._renewed_at = time.monotonic()
 
     def advance(self, number: int) -> None:
         """All up to a number is done with; this also renews the lease."""
-        if number < self.number:
+        if check_number(number) < self.number:
             raise ConfigError(f"lease {self.name!r} is at {self.number}; {number} is before that")
         self._order(number, self._ttl_ms)
 
@@ -83,22 +96,43 @@ class Lease:
 
     @contextmanager
     def kept(self) -> Iterator["Lease"]:
-        """Renewed for as long as the block lasts, and given back at its end, however it ends."""
+        """Renewed for as long as the block lasts, and given back at its end, however it ends. If
+        it was lost meanwhile, the end of the block says so: messages may have gone unseen."""
         over = threading.Event()
-        renewing = threading.Thread(target=self._keep, args=(over,), daemon=True)
+        lost: list[Exception] = []
+        renewing = threading.Thread(target=self._keep, args=(over, lost), name="lease", daemon=True)
         renewing.start()
         try:
             yield self
+            over.set()
+            renewing.join()
+            self._see_whether_kept(lost)
+        except BaseException as error:
+            for why in lost:
+                if why is not error:
+                    error.add_note(f"the lease {self.name!r} was lost, too: {why}")
+            raise
         finally:
             over.set()
             renewing.join()
-            with suppress(ClientError, TimeoutError):  # It lapses by itself, too.
+            with suppress(ClientError):  # It lapses by itself, too.
                 self.release()
 
-    def _keep(self, over: threading.Event) -> None:
+    def _keep(self, over: threading.Event, lost: list[Exception]) -> None:
         while not over.wait(self._ttl_ms / 1000 / RENEWALS):
-            with suppress(ClientError, TimeoutError):  # The next time, perhaps.
+            try:
                 self.renew()
+            except (WaitTimeoutError, NotConnectedError):  # The next time, perhaps.
+                continue
+            except Exception as error:  # noqa: BLE001 - told at the end of the block
+                lost.append(error)
+                return
+
+    def _see_whether_kept(self, lost: list[Exception]) -> None:
+        for error in lost:
+            raise error
+        if time.monotonic() - self._renewed_at > self._ttl_ms / 1000:
+            self.renew()  # Nobody could be asked for so long: is all of it still there?
 
     def __enter__(self) -> "Lease":
         return self

@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from samcast.client.ending import Ended
 from samcast.client.fanout import Fanout
 from samcast.client.listener import Listener, OnMessage
-from samcast.errors import ConfigError, NotConnectedError, RefusedError
+from samcast.errors import ClientError, ConfigError, NotConnectedError, RefusedError
 from samcast.machine.ports import Channel, Effect, NodeId
 from samcast.runtime.connection import Connection, Traffic
 from samcast.runtime.host import Host
@@ -81,7 +82,7 @@ class Link:
         self._statuses: list[asyncio.Future[bytes]] = []
         self._asked_at: dict[int, float] = {}  # group, or -nonce
         self._traffic = Traffic()
-        self._fanout = Fanout(self._traffic, self._on_side_frame)
+        self._fanout = Fanout(self._traffic, self._on_side_frame, self.on_task_done)
         self.on_heard: OnMessage = lambda source, message: None
         self.listener: Listener | None = None
         if multicast:
@@ -104,9 +105,9 @@ class Link:
             try:
                 await self._connect(address)
                 break
-            except (OSError, TimeoutError, RefusedError) as error:
+            except (OSError, ValueError, RefusedError) as error:
                 is_gone = isinstance(error, RefusedError) and str(error).startswith(REMOVED)
-                if isinstance(error, RefusedError) and not is_gone:
+                if isinstance(error, RefusedError | ConfigError) and not is_gone:
                     raise
                 host, port = address
                 where = host if host.startswith(UNIX) else f"{host}:{port}"
@@ -117,6 +118,27 @@ class Link:
                 " others of its nodes are, name them, too: host:port,host:port"
             )
         self._keeping = asyncio.create_task(self._keep())
+        self._keeping.add_done_callback(self.on_task_done)
+
+    def on_task_done(self, task: asyncio.Task[None]) -> None:
+        """What runs beside the roles ends only when the client does."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self.host.on_bug is not None:
+            self.host.on_bug(error)
+
+    def give_up(self) -> None:
+        """Nothing more is done or sent; `stop` is still to come."""
+        self.host.stop()
+        if self._keeping is not None:
+            self._keeping.cancel()
+        self._fanout.end()
+        if self._connection is not None:
+            self._connection.abort()
+
+    def tell_all(self, error: ClientError) -> None:
+        """Whoever waits for a role hears that nothing more comes."""
+        for on_effect in list(self._appliers.values()):
+            on_effect(Ended(error))
 
     async def stop(self) -> None:
         """Send what waits, then end; a node that doesn't take it is not waited for long."""
@@ -191,7 +213,8 @@ class Link:
             try:
                 await self._connect(self._next_address())
                 wait_s = REDIAL_S[0]
-            except (OSError, TimeoutError, RefusedError, ConfigError):
+            # Also what is no address (ValueError): the next one may be.
+            except (OSError, ValueError, RefusedError):
                 self._lost.set()
                 wait_s = min(2 * wait_s, REDIAL_S[1])
                 await asyncio.sleep(wait_s)

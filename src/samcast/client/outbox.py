@@ -5,6 +5,7 @@ one: nodes do much the same for each, and sync their disks for it. There is no f
 receipt is a batch and a place in it.
 """
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,8 @@ MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 WAITING_BYTES_MAX = 16 * 1024 * 1024  # then `send` waits
 FAILED_KEPT = 16
 
+LOG = logging.getLogger("samcast")
+
 
 def error_of(kind: AnswerKind) -> ClientError:
     """What an answer that isn't a number means for the user."""
@@ -44,17 +47,29 @@ def error_of(kind: AnswerKind) -> ClientError:
     return RefusedError(f"the cluster refused these messages: {kind.name.lower()}")
 
 
+def all_of(errors: list[ClientError]) -> ClientError:
+    """One error that tells them all: the first, with the others as its notes."""
+    first, *others = {str(error): error for error in errors}.values()
+    if not others:
+        return first
+    error = type(first)(str(first))
+    for other in others:
+        error.add_note(str(other))
+    return error
+
+
 class Packed:
     """A batch, from the first message put into it until its outcome is known."""
 
-    __slots__ = ("_calls", "_lock", "bodies", "error", "headers", "is_done", "is_told", "keys",
-                 "number_first", "size")  # fmt: skip
+    __slots__ = ("_calls", "_lock", "bodies", "count", "error", "headers", "is_done", "is_told",
+                 "keys", "number_first", "size")  # fmt: skip
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.keys: list[bytes] | None = None
         self.headers: list[bytes] | None = None
         self.size = 0
+        self.count = 0  # of messages, once it was handed over
         self.number_first = 0
         self.error: ClientError | None = None
         self.is_done = False
@@ -68,7 +83,24 @@ class Packed:
             self.number_first, self.error, self.is_done = number_first, error, True
             calls, self._calls = self._calls, None
         for call in calls or ():
-            call()
+            try:
+                call()
+            except Exception:
+                LOG.exception("what a receipt's when_done was to call has failed")
+
+    def disown(self, error: ClientError) -> None:
+        """In a forked child: nobody here will ever know its outcome, nor wait for it."""
+        self._lock = threading.Lock()
+        self._calls = None
+        if not self.is_done:
+            self.error, self.is_done = error, True
+
+    @property
+    def messages(self) -> int:
+        """How many it holds."""
+        if self.count or self.number_first < 0:
+            return self.count or -self.number_first
+        return len(self.bodies)
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Have this called once, in whatever thread knows first."""
@@ -266,24 +298,55 @@ class Outbox:
 
     def settle_all(self, timeout_s: float | None) -> None:
         """The same, but content with what has been heard before."""
+        if not self.settle(timeout_s):
+            raise WaitTimeoutError(
+                f"{self.unconfirmed:,} messages are not confirmed after {timeout_s} s; they may"
+                " still be: wait again"
+            )
+        errors = self.take_errors()
+        if errors:
+            raise all_of(errors)
+
+    def settle(self, timeout_s: float | None) -> bool:
+        """Wait until all that was put has an outcome; whether it has."""
         while (last := self.last()) is not None:
             is_done = threading.Event()
             last.when_done(is_done.set)
             if not is_done.wait(timeout_s):
-                raise WaitTimeoutError(
-                    f"{self.unconfirmed} batches are not confirmed after {timeout_s} s; they may"
-                    " still be: wait again"
-                )
+                return False
+        return True
+
+    def take_errors(self) -> list[ClientError]:
+        """What nobody has heard yet."""
         failed = [packed for packed in self._failed if not packed.is_told]
         self._failed.clear()
-        for packed in failed[:1]:
-            packed.wait(0)
+        for packed in failed:
+            packed.is_told = True
+        return [packed.error for packed in failed if packed.error is not None]
 
     @property
     def unconfirmed(self) -> int:
-        """Batches without an outcome."""
+        """Messages without an outcome."""
         with self._lock:
-            return len(self._under_way) + len(self._ready) + bool(self._open.bodies)
+            waiting = [*self._under_way.values(), *self._ready, self._open]
+            return sum(packed.messages for packed in waiting)
+
+    @property
+    def stopped(self) -> ClientError | None:
+        """Why nothing can be sent any more, if that is so."""
+        return self._stopped
+
+    def disown(self, error: ClientError) -> None:
+        """In a forked child: whoever held our lock isn't here, nor who would send."""
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._stopped = error
+        for packed in [*self._under_way.values(), *self._ready, self._open]:
+            packed.disown(error)
+        self._under_way.clear()
+        self._ready.clear()
+        self._open = Packed()
+        self._failed.clear()
 
     # the client's thread
 
@@ -358,6 +421,7 @@ class Outbox:
 
 def _submitted(token: int, packed: Packed) -> Submitted:
     """What the sender takes; the messages are let go."""
+    packed.count = packed.messages
     if packed.number_first < 0:
         event = Submitted(token, packed.bodies[0], -packed.number_first)
         packed.number_first = 0

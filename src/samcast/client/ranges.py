@@ -2,8 +2,8 @@
 
 import queue
 from collections.abc import Iterator
-from typing import Any
 
+from samcast.client.ending import Arrivals
 from samcast.client.engine import Engine
 from samcast.errors import CollectedError, WaitTimeoutError
 from samcast.group.row_reader import RowReader, RowsCame, RowsGone, Taken
@@ -21,7 +21,7 @@ def read_range(
     """What there is from `first` up to, but not with, `end`, in order; the first part may begin
     before and the last may end behind it. All of it must be there already. With `sent`, runs that
     were sent at other times, in ms, are left out."""
-    came: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    came = Arrivals()
     span = (group, first, end)
     reader = RowReader(0, engine.configuration, engine.data_node, span, sent, as_stored=True)
     at = engine.call(engine.add_role(reader, came.put))

@@ -23,6 +23,8 @@ class Counter:
 
     def add(self, amount: int = 1) -> int:
         """Add to it; what it stands at then."""
+        if not isinstance(amount, int):
+            raise ConfigError(f"a counter adds whole numbers, not {amount!r}")
         while True:
             before = self._table.get(self._key)
             after = _number(before) + amount
@@ -38,8 +40,8 @@ class Lock:
     """
 
     def __init__(self, table: ReplicatedTable, key: Text, *, ttl: float = 30.0) -> None:
-        if ttl < 2 * LOOK_S:
-            raise ConfigError(f"ttl is {ttl} s; a lock needs at least {2 * LOOK_S} to be renewed")
+        if not isinstance(ttl, int | float) or not ttl >= 2 * LOOK_S:
+            raise ConfigError(f"ttl is {ttl!r} s; a lock needs at least {2 * LOOK_S} to be renewed")
         self._table = table
         self._key = key
         self._ttl = ttl
@@ -78,14 +80,17 @@ class Lock:
 
     def _renew(self) -> None:
         while not self._is_over.wait(self._ttl / 3):
+            number = 0
             try:
                 number = self._table.compare_and_set(
                     self._key, self._mine, self._mine, ttl=self._ttl
                 )
             except ClientError:  # Nobody could be asked in time, or the client is closed.
-                number = 0
+                pass
+            finally:
+                if not number:
+                    self.number = 0  # It was lost: somebody else may hold it.
             if not number:
-                self.number = 0  # It was lost: somebody else may hold it.
                 return
 
     def __enter__(self) -> int:

@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from samcast.client.ending import Ended
 from samcast.client.engine import Engine, wall_ms
-from samcast.errors import ConfigError, FencedError, RefusedError, WaitTimeoutError
+from samcast.errors import (
+    ClientError,
+    ConfigError,
+    FencedError,
+    OutcomeUnknownError,
+    RefusedError,
+    WaitTimeoutError,
+)
 from samcast.group.settings import GroupSettings
 from samcast.group.stager import Place, Stage, StageHeld, Stager, StagingOver
 from samcast.wire.group import (
@@ -29,6 +37,7 @@ from samcast.wire.group import (
 from samcast.wire.order import CELL, StageRef, named_sender
 
 OPEN_S = 60.0
+ABORT_S = 10.0
 HELD_S = 120.0  # before a stage is given up
 UNDER_WAY_BYTES = 32 * 1024 * 1024
 STAGES_MAX = GroupSettings().decision_stages_max
@@ -108,6 +117,7 @@ class Staging:
         self._under_way = 0
         self._refs: list[tuple[int, StageRef]] = []
         self._is_over = False
+        self._error: ClientError | None = None
         self._at = engine.call(engine.add_role(self._stager, self._on_effect))
 
     def stage(self, group: int, columns: bytes, count: int) -> None:
@@ -135,7 +145,7 @@ class Staging:
 
     def _await(self, most: int) -> None:
         with self._changed:
-            while self._under_way > most and not self._is_over:
+            while self._under_way > most and not self._is_over and self._error is None:
                 before = self._under_way
                 if not self._changed.wait(HELD_S) and self._under_way == before:
                     raise WaitTimeoutError(
@@ -144,6 +154,8 @@ class Staging:
                     )
             if self._is_over:
                 raise fenced(self._name)
+            if self._error is not None:
+                raise self._error
 
     def _on_effect(self, effect: Any) -> None:
         with self._changed:
@@ -152,6 +164,8 @@ class Staging:
                 self._under_way -= effect.size
             elif isinstance(effect, StagingOver):
                 self._is_over = True
+            elif isinstance(effect, Ended):
+                self._error = effect.error
             self._changed.notify_all()
 
 
@@ -175,11 +189,36 @@ def decide(
     return {group: first for group, first, _ in outcome.spans}
 
 
+def decide_or_abort(
+    engine: Engine, name: str, incarnation: int, tx: int, parts: Parts, timeout: float
+) -> None:
+    """Have all of these messages take effect. Whoever hears nothing in time tries to take it back,
+    and so learns what has come of it: an error says whether they are there."""
+    try:
+        decide(engine, name, incarnation, tx, parts, timeout)
+    except WaitTimeoutError as late:
+        try:
+            is_aborted = abort(engine, name, incarnation, tx, ABORT_S)
+        except ClientError:
+            raise OutcomeUnknownError(
+                f"{late}; it may or may not have taken effect: look before you write again"
+            ) from late
+        if is_aborted:
+            raise WaitTimeoutError(
+                f"{late}; it was taken back, and nothing of it is there"
+            ) from late
+
+
 def abort(engine: Engine, name: str, incarnation: int, tx: int, timeout: float) -> bool:
-    """Have what was staged forgotten; False if it had been decided before."""
+    """Have what was staged forgotten; False if it had been decided before. Who can't know, since
+    others have the name by now, gets an error."""
     request = AbortRequest(named_sender(name), incarnation, tx)
     outcome = _outcome(engine, request, timeout, f"transaction {tx} of {name!r} was not aborted")
-    return outcome.kind not in (OutcomeKind.DECIDED, OutcomeKind.CONFIRMED)
+    if outcome.kind is OutcomeKind.FENCED:
+        raise fenced(name)
+    if outcome.kind not in (OutcomeKind.DONE, OutcomeKind.DECIDED, OutcomeKind.CONFIRMED):
+        raise _refused(name, outcome)
+    return outcome.kind is OutcomeKind.DONE
 
 
 def forget(engine: Engine, name: str, timeout: float) -> None:

@@ -3,10 +3,11 @@
 import queue
 from collections.abc import Iterator
 
+from samcast.client.ending import Arrivals
 from samcast.client.engine import Engine
 from samcast.errors import WaitTimeoutError
 from samcast.group.surveying import Kind, Surveyed, Surveyor, Taken
-from samcast.machine.ports import Effect, NodeId
+from samcast.machine.ports import NodeId
 
 SILENCE_S = 60.0
 
@@ -15,7 +16,7 @@ def survey(
     engine: Engine, server: NodeId, kind: Kind, group: int, first: int, end: int
 ) -> Iterator[Surveyed]:
     """All that this server has of the messages from `first` up to, but not with, `end`."""
-    came: queue.SimpleQueue[Effect] = queue.SimpleQueue()
+    came = Arrivals()
     at = engine.call(engine.add_role(Surveyor(server, kind, group, first, end), came.put))
     try:
         while True:

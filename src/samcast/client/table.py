@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from samcast.client.inbox import messages_from
 from samcast.client.joining import Progress, fetch_table, nobody_looks
+from samcast.client.lease import check_number
 from samcast.client.outbox import Receipt
 from samcast.errors import (
     ClientError,
@@ -225,6 +226,7 @@ class ReplicatedTable:
 
     def as_of(self, number: int) -> "PastTable":
         """The table as it was at a number, from the group's messages."""
+        check_number(number)
         newest = max(self.number, self._group.head())  # The cluster may know of more than we do.
         if not 0 <= number <= newest:
             raise ConfigError(
@@ -383,7 +385,7 @@ class Writes:
 
     def check(self, key: Text, number: int) -> None:
         """Only if the key was last changed by this number (0: there is no such key)."""
-        self.checks.append(Check(_key(key), number))
+        self.checks.append(Check(_key(key), check_number(number)))
 
 
 class Watch:
@@ -468,8 +470,8 @@ def _key(key: Text) -> bytes:
 
 
 def _put(key: Text, value: Text, ttl: float | None) -> Put:
-    if ttl is not None and not 0.001 <= ttl <= 1e9:
-        raise ConfigError(f"ttl is {ttl} s; it must be at least a millisecond")
+    if ttl is not None and (not isinstance(ttl, int | float) or not 0.001 <= ttl <= 1e9):
+        raise ConfigError(f"ttl is {ttl!r} s; it must be at least a millisecond")
     return Put(_key(key), _bytes(value), 0 if ttl is None else int(ttl * 1000))
 
 

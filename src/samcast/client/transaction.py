@@ -6,9 +6,10 @@ import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from samcast.client.ending import Ended
 from samcast.client.engine import Engine
 from samcast.client.outbox import error_of
-from samcast.errors import ClientError, ConfigError, FencedError, RefusedError, WaitTimeoutError
+from samcast.errors import ClientError, ConfigError, RefusedError, WaitTimeoutError
 from samcast.group.owner import Decided, OwnerOpened, OwnerStopped, Transacted
 from samcast.wire.batch import columns_from_cells
 from samcast.wire.group import AnswerKind, OutcomeKind, SenderRemovalRequest
@@ -55,9 +56,9 @@ class Transactions:
         self, transaction: "Transaction", stages: tuple[tuple[int, bytes, int], ...]
     ) -> None:
         """Have these take effect, all at once."""
-        if self._error is not None:
-            raise self._error
         with self._lock:
+            if self._error is not None:
+                raise self._error
             self._token += 1
             token = self._token
             self._waiting[token] = transaction
@@ -74,14 +75,21 @@ class Transactions:
                 waiting.settle(effect.spans, None)
         elif isinstance(effect, OwnerStopped):
             kind = effect.kind
-            self._error = RefusedError(f"transactions of {self._name!r}: {kind.name.lower()}")
             if kind is OutcomeKind.FENCED:
-                self._error = error_of(AnswerKind.FENCED)
-                assert isinstance(self._error, FencedError)
-            for waiting in self._waiting.values():
-                waiting.settle((), self._error)
-            self._waiting.clear()
-            self._opened.set()
+                self._stop(error_of(AnswerKind.FENCED))
+            else:
+                self._stop(RefusedError(f"transactions of {self._name!r}: {kind.name.lower()}"))
+        elif isinstance(effect, Ended):
+            self._stop(effect.error)
+
+    def _stop(self, error: ClientError) -> None:
+        """Nothing more takes effect; whoever waits hears why."""
+        with self._lock:
+            self._error = self._error or error
+            waiting, self._waiting = self._waiting, {}
+        for one in waiting.values():
+            one.settle((), self._error)
+        self._opened.set()
 
 
 class Transaction:

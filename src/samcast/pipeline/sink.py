@@ -23,16 +23,17 @@ from pyspark.sql.datasource import (
 
 from samcast.client.blocking import TABLES, Client
 from samcast.client.staging import (
+    ABORT_S,
     Parts,
     Staging,
     abort,
-    decide,
+    decide_or_abort,
     fenced,
     forget,
     joined,
     open_run,
 )
-from samcast.errors import ConfigError, SamcastError
+from samcast.errors import ConfigError, RefusedError, SamcastError
 from samcast.pipeline.encoding import stages_of_group, stages_of_table
 from samcast.pipeline.options import WriteOptions
 from samcast.pipeline.reading import all_nodes, connected, turned
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
 RUN = "spark.jobGroup.id"
-ABORT_S = 10.0
 
 
 @dataclass
@@ -98,15 +98,22 @@ class Target:
             raise fenced(one.name)
         parts = joined([other.parts for other in staged])
         with connected(self.cluster) as client:
-            decide(client.engine, one.name, one.incarnation, one.tx, parts, self.timeout)
+            decide_or_abort(client.engine, one.name, one.incarnation, one.tx, parts, self.timeout)
 
     def abort(self, said: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver: what is staged may go. Only to save room, so it may fail."""
+        """In the driver: what is staged may go. Only to save room, so it may fail; but a decision
+        that came first, unheard, is told beside the error that brought us here."""
         staged = [one for one in said if isinstance(one, Staged) and one.parts]
-        if staged:
-            one = staged[0]
-            with contextlib.suppress(SamcastError, TimeoutError), connected(self.cluster) as client:
-                abort(client.engine, one.name, one.incarnation, one.tx, ABORT_S)
+        if not staged:
+            return
+        one, is_decided = staged[0], False
+        with contextlib.suppress(SamcastError), connected(self.cluster) as client:
+            is_decided = not abort(client.engine, one.name, one.incarnation, one.tx, ABORT_S)
+        if is_decided:
+            raise RefusedError(
+                f"transaction {one.tx} of {one.name!r} was decided before it could be aborted: all"
+                " of its rows are there, so don't write them again"
+            )
 
 
 def target_of(options: WriteOptions) -> Target:
@@ -184,15 +191,17 @@ class Writer(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The same, when one has failed, or `commit` has."""
-        self._target.abort(messages)
-        self._forget()
+        try:
+            self._target.abort(messages)
+        finally:
+            self._forget()
 
     def _forget(self) -> None:
         """A name that was made for this alone."""
         if self._name:
             return
         cluster = self._target.cluster
-        with contextlib.suppress(SamcastError, TimeoutError), connected(cluster) as client:
+        with contextlib.suppress(SamcastError), connected(cluster) as client:
             forget(client.engine, self._run, ABORT_S)
 
 
