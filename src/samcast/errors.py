@@ -50,7 +50,8 @@ class FencedError(ClientError):
 
 
 class OutcomeUnknownError(ClientError):
-    """The cluster no longer remembers whether this was committed. Look at the group's messages."""
+    """Nobody can say any more whether this was committed, or took effect. Look at what there is,
+    the group's messages or the table's key, and decide by that whether to do it again."""
 
 
 class CollectedError(ClientError):
