@@ -10,6 +10,7 @@
             FencedError
             OutcomeUnknownError
             CollectedError
+            CheckpointAbsentError
             WaitTimeoutError    also a TimeoutError
 
 The text of an error names what went wrong, with what, and what to do about it. Bugs of Samcast's
@@ -56,6 +57,11 @@ class OutcomeUnknownError(ClientError):
 
 class CollectedError(ClientError):
     """These messages are gone, as their group's settings say. Begin with the oldest there is."""
+
+
+class CheckpointAbsentError(ClientError):
+    """No server has this checkpoint just now: it is superseded, or they have just started. Ask
+    which there are (`group.checkpoints()`), and begin with the newest."""
 
 
 class WaitTimeoutError(ClientError, TimeoutError):

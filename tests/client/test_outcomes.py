@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,14 @@ import pytest
 from samcast.client import table as module
 from samcast.client.recipes import Lock
 from samcast.client.table import ReplicatedTable
-from samcast.errors import CollectedError, OutcomeUnknownError, WaitTimeoutError
+from samcast.errors import (
+    CheckpointAbsentError,
+    ClientError,
+    CollectedError,
+    NotConnectedError,
+    OutcomeUnknownError,
+    WaitTimeoutError,
+)
 from samcast.group.table import Table
 from samcast.wire.batch import Batch, Message, columns_from_messages, make_batch
 from samcast.wire.order import Checkpoint, Keep, unnamed_sender
@@ -90,7 +98,7 @@ class GroupOf:
     """A group as a table uses it; its reader skips what is there now and then, if `skips` says so,
     or all that comes while it is held."""
 
-    name, id, engine = "table/t", 1, None
+    name, id, engine = "table/t", 1, SimpleNamespace(is_closed=False)
 
     def __init__(self, log: Log, skips: random.Random | None = None) -> None:
         self.log = log
@@ -268,3 +276,43 @@ def test_a_lock_is_held_by_who_sees_it_after_a_skip(log: Log) -> None:
     with pytest.raises(WaitTimeoutError, match="is held by another"):
         skipped(group, lambda: lock.acquire(0.1), (theirs, None), log)
     assert lock.number == 0
+
+
+def test_a_table_that_chases_checkpoints_goes_on_as_long_as_something_comes(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.add(put(b"k", b"there"))
+    left = [CheckpointAbsentError("superseded"), NotConnectedError("silent")] * 5
+    fetched: Any = vars(module)["fetch_table"]
+
+    def chasing(engine: Any, group: int, checkpoint: Checkpoint, progress: Any) -> Table:
+        if left:
+            raise left.pop()
+        return fetched(engine, group, checkpoint)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(module, "fetch_table", chasing)
+    table, _ = table_on(log)
+    table.wait_for(1)
+    assert table.get("k") == b"there"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (CheckpointAbsentError("no server has it"), "nothing of any checkpoint has come.*has it"),
+        (ClientError("pip install"), "pip install"),
+    ],
+)
+def test_a_table_that_gets_nothing_says_so(
+    log: Log, monkeypatch: pytest.MonkeyPatch, error: ClientError, told: str
+) -> None:
+    log.add(put(b"k", b"there"))
+
+    def fails(*_: Any) -> Table:
+        raise error
+
+    monkeypatch.setattr(module, "fetch_table", fails)
+    monkeypatch.setattr(module, "STALLED_S", 0.0)
+    table, _ = table_on(log)
+    with pytest.raises(ClientError, match=told):
+        table.wait_for(1)

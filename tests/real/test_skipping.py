@@ -5,12 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import samcast
 from samcast.client.blocking import Client
+from samcast.client.joining import fetch_table
 from samcast.client.outbox import Receipt
 from samcast.client.table import ReplicatedTable
-from samcast.errors import CollectedError, OutcomeUnknownError
+from samcast.errors import CheckpointAbsentError, CollectedError, OutcomeUnknownError
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.striking import pause
 
@@ -79,3 +81,8 @@ def test_a_table_that_skips_its_own_write_does_not_say_that_it_is_done(
                 done.result(30)
         assert table.get("lock", fresh=True) == b"the rival's"
         assert table.compare_and_set("lock", None, "ours") == 0
+        # A checkpoint that nobody has is not waited for: all servers say that they have none.
+        group = other.group("table/locks")
+        newest = group.checkpoints().checkpoints[-1]
+        with pytest.raises(CheckpointAbsentError, match="no server has checkpoint 7 just now"):
+            fetch_table(other.engine, group.id, structs.replace(newest, number=7))

@@ -15,6 +15,7 @@ from samcast.client.joining import Progress, fetch_table, nobody_looks
 from samcast.client.outbox import Receipt
 from samcast.client.watch import Watch
 from samcast.errors import (
+    CheckpointAbsentError,
     ClientError,
     CollectedError,
     ConfigError,
@@ -24,6 +25,7 @@ from samcast.errors import (
 )
 from samcast.group.table import Changed, Row, Table
 from samcast.wire.order import Keep
+from samcast.wire.retention import Checkpoints
 from samcast.wire.table import KEY_BYTES_MAX, Change, Check, Delete, Put, encode_change
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 
 WAIT_S = 30.0
 AGAIN_S = 0.2
-TRIES = 3  # to fetch a checkpoint
+TRIES = 3  # to fetch a checkpoint where that is only the faster way, or another way ends it
+STALLED_S = 120.0  # without a block of any checkpoint, after which a table gives up
 TWINS_MAX = 100  # equal changes of others that are told from ours while we wait
 CHECKPOINT_EVERY = 50_000  # changes, or later
 
@@ -56,6 +59,7 @@ class ReplicatedTable:
         self._table = Table()
         self._awaited: dict[bytes, Outcomes] = {}  # by the bodies of ours that are under way
         self._watches: list[Watch] = []
+        self._moved_at = 0.0  # when something of a checkpoint came last
         self._problem: ClientError | None = None
         self._written: Receipt | None = None  # our newest, until it is seen here
         self._following = threading.Thread(target=self._follow, name=f"table {name}", daemon=True)
@@ -116,8 +120,11 @@ class ReplicatedTable:
                 self._moved.notify_all()
 
     def _begin(self) -> None:
-        """With the newest checkpoint, if it is further than we are."""
-        for left in reversed(range(TRIES)):
+        """With the newest checkpoint, if it is further than we are. One that is superseded while it
+        is fetched is no reason to give up, however often: only if nothing comes at all."""
+        misses = 0
+        self._moved_at = time.monotonic()
+        while True:
             there = self._group.checkpoints()
             if not there.keep.fold:
                 self._group.change_keep(self._with_fold)
@@ -126,19 +133,37 @@ class ReplicatedTable:
             if newest is None or newest.number <= self._table.number:
                 return
             try:
-                table = fetch_table(self._group.engine, self._group.id, newest, self._progress)
-            except ClientError:
-                if self._group.engine.is_closed or (is_needed and not left):
+                table = fetch_table(self._group.engine, self._group.id, newest, self._on_rows)
+            except ClientError as error:
+                misses += 1
+                if self._group.engine.is_closed:
                     raise
-                if not is_needed and not left:
+                if misses >= TRIES and not is_needed:
                     return  # All messages are there: they take longer, that is all.
-                continue  # It may have been superseded meanwhile.
+                self._see_whether_stalled(error, misses)
+                time.sleep(AGAIN_S)
+                continue
             with self._moved:
                 self._table = table
                 for watch in self._watches:
                     watch.lose()
                 self._moved.notify_all()
             return
+
+    def _on_rows(self, rows: int, of: int) -> None:
+        self._moved_at = time.monotonic()
+        self._progress(rows, of)
+
+    def _see_whether_stalled(self, error: ClientError, misses: int) -> None:
+        if not isinstance(error, NotConnectedError | CheckpointAbsentError):
+            if misses >= TRIES:
+                raise error
+        elif time.monotonic() - self._moved_at > STALLED_S:
+            raise WaitTimeoutError(
+                f"table {self.name!r}: its first messages are gone, and nothing of any checkpoint"
+                f" has come for {STALLED_S:.0f} s ({misses} tries; the last: {error}); open it"
+                " again when its checkpoint servers answer"
+            ) from error
 
     def _with_fold(self, keep: Keep) -> Keep:
         if keep.fold:
@@ -232,7 +257,13 @@ class ReplicatedTable:
 
     def _table_at(self, number: int) -> Table:
         """From the newest checkpoint up to there, or from the first message."""
-        there = self._group.checkpoints()
+        for _ in range(TRIES):
+            with contextlib.suppress(CheckpointAbsentError):  # It was superseded meanwhile.
+                return self._table_from(self._group.checkpoints(), number)
+            time.sleep(AGAIN_S)
+        return self._table_from(self._group.checkpoints(), number)
+
+    def _table_from(self, there: Checkpoints, number: int) -> Table:
         before = [found for found in there.checkpoints if found.number <= number]
         if before:
             table = fetch_table(self._group.engine, self._group.id, before[-1])
