@@ -358,9 +358,12 @@ class Group(Sending):
         try:
             return self._engine.call(self._engine.checkpoints(self.id), OPEN_S)
         except TimeoutError:
-            raise WaitTimeoutError(
-                f"no node told within {OPEN_S:.0f} s what there is of {self.name!r}"
-            ) from None
+            raise self._untold() from None
+
+    def _untold(self) -> WaitTimeoutError:
+        return WaitTimeoutError(
+            f"no node told within {OPEN_S:.0f} s what there is of {self.name!r}"
+        )
 
     def keep(
         self, *, count: int | None = None, size: int | None = None, age: float | None = None
@@ -423,7 +426,8 @@ class Group(Sending):
 
             return read_through(self, Path(archive), start, count, timeout)
         first = self.first_of(start)
-        batches = self._batches(first, timeout)
+        begin = [first]
+        batches = self._batches(begin, timeout)
         if record is not None:
             recorder = Recorder(Path(record), self._engine.identity, self.name)
             if not first and recorder.number_next:
@@ -432,13 +436,14 @@ class Group(Sending):
                     f" read (start={recorder.number_next}), or name another record"
                 )
             batches = recorder.recorded(batches)
-        return self._messages(first, count, batches)
+        return self._messages(begin, count, batches)
 
     def read_batches(
         self, start: Start = OLDEST, *, timeout: float | None = None
     ) -> Iterator[tuple[int, Batch]]:
-        """The same in batches: first number and content. The first one may begin before `start`."""
-        return self._batches(self.first_of(start), timeout)
+        """The same in batches: first number and content. The first one may begin before `start`, or
+        before the oldest message: batches are whole."""
+        return self._batches([self.first_of(start)], timeout)
 
     def first_of(self, start: Start) -> int:
         """Known when a reader is made, not when it is first used: `None` means now. 0: oldest."""
@@ -454,23 +459,28 @@ class Group(Sending):
         return start
 
     def _messages(
-        self, first: int, count: int | None, batches: Iterator[tuple[int, Batch]]
+        self, begin: list[int], count: int | None, batches: Iterator[tuple[int, Batch]]
     ) -> Iterator[Message]:
         taken = 0
         while count is None or taken < count:
             number_first, batch = next(batches, (0, None))
             if batch is None:
                 return
-            messages = messages_from(number_first, batch)[max(0, first - number_first) :]
+            messages = messages_from(number_first, batch)[max(0, begin[0] - number_first) :]
             if count is not None:
                 messages = messages[: count - taken]
             taken += len(messages)
             yield from messages
 
-    def _batches(self, first: int, timeout: float | None) -> Iterator[tuple[int, Batch]]:
-        at, inbox = self._engine.call(self._engine.open_reader(self.id, first), OPEN_S)
+    def _batches(self, begin: list[int], timeout: float | None) -> Iterator[tuple[int, Batch]]:
+        """From a number on; which one it is in the end (0: the oldest) is told in its place."""
+        try:
+            at, inbox = self._engine.call(self._engine.open_reader(self.id, begin[0]), OPEN_S)
+        except TimeoutError:
+            raise self._untold() from None
         try:
             while (runs := inbox.take(timeout)) is not None:
+                begin[0] = inbox.first
                 self._engine.wake(inbox.ask_for_more)
                 yield from runs
             if not self._engine.is_connected:
