@@ -93,10 +93,6 @@ def connect(
     return Client(Engine(addresses, cluster, multicast=multicast))
 
 
-def _knows_nothing(status: dict[str, object]) -> bool:
-    return status.get("leader", 0) is None or status.get("index", 1) == 0
-
-
 def as_bytes(value: bytes | str | bytearray | memoryview, what: str = "a body") -> bytes:
     """What users give, as bytes; bounded."""
     if type(value) is not bytes:
@@ -186,17 +182,23 @@ class Client:
         return self._own.begin()
 
     def groups(self) -> dict[str, int]:
-        """The groups that our node knows of, with the number of each one's newest message. A node
-        that has just started is given some time to hear what there is."""
-        limit = time.monotonic() + HEAR_S
-        said = self.status()
-        # Whoever leads has ordered something: who has heard of nothing is still catching up.
-        while _knows_nothing(said) and time.monotonic() < limit:
-            time.sleep(HEAR_PAUSE_S)
-            said = self.status()
-        listed = said.get("groups", [])
+        """The groups that our node knows of, with the number of each one's newest message."""
+        listed = self.current_status().get("groups", [])
         assert isinstance(listed, list)
         return {str(group["name"]): int(group["head"]) for group in listed}
+
+    def current_status(self) -> dict[str, object]:
+        """As `status`, once our node knows what there is: one that has just started is given some
+        time to hear of it, and an error says that it hasn't."""
+        limit = time.monotonic() + HEAR_S
+        while not (said := self.status()).get("is_current", True):
+            if time.monotonic() > limit:
+                raise WaitTimeoutError(
+                    f"node {said['name']} has not heard since its start what there is: too few"
+                    " nodes are up (`samcast doctor`), or it is cut off; try again, or another one"
+                )
+            time.sleep(HEAR_PAUSE_S)
+        return said
 
     def status(self) -> dict[str, object]:
         """How the node that we are connected to is."""
@@ -347,7 +349,10 @@ class Group(Sending):
 
     def head(self) -> int:
         """The number of the newest message."""
-        return self._engine.call(self._engine.head(self.id), OPEN_S)
+        try:
+            return self._engine.call(self._engine.head(self.id), OPEN_S)
+        except TimeoutError:
+            raise self._untold() from None
 
     def oldest(self) -> int:
         """The number of the oldest message that is still there."""
