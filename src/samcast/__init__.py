@@ -21,6 +21,7 @@ __all__ = [
     "AsyncGroup",
     "AsyncTransaction",
     "Changed",
+    "CheckpointAbsentError",
     "Client",
     "ClientError",
     "ClientFailedError",
@@ -43,6 +44,7 @@ __all__ = [
     "ReplicatedTable",
     "Row",
     "SamcastError",
+    "TooManyLeasesError",
     "Transaction",
     "Transactions",
     "WaitTimeoutError",
@@ -63,9 +65,11 @@ if TYPE_CHECKING:
     from samcast.client.lease import Lease
     from samcast.client.outbox import Receipt
     from samcast.client.recipes import Counter, Lock
-    from samcast.client.table import PastTable, ReplicatedTable, Watch, Writes
+    from samcast.client.table import PastTable, ReplicatedTable, Writes
     from samcast.client.transaction import Transaction, Transactions
+    from samcast.client.watch import Watch
     from samcast.errors import (
+        CheckpointAbsentError,
         ClientError,
         ClientFailedError,
         CollectedError,
@@ -77,6 +81,7 @@ if TYPE_CHECKING:
         OutcomeUnknownError,
         RefusedError,
         SamcastError,
+        TooManyLeasesError,
         WaitTimeoutError,
     )
     from samcast.group.table import Changed, Row
@@ -86,6 +91,7 @@ else:  # A type checker that saw this would let every misspelt name pass.
         "samcast.errors",
         "samcast.client.blocking",
         "samcast.client.table",
+        "samcast.client.watch",
         "samcast.client.recipes",
         "samcast.client.aio",
     )

@@ -11,6 +11,7 @@
             OutcomeUnknownError
             CollectedError
             TooManyLeasesError
+            CheckpointAbsentError
             WaitTimeoutError    also a TimeoutError
             ClientFailedError
 
@@ -53,7 +54,8 @@ class FencedError(ClientError):
 
 
 class OutcomeUnknownError(ClientError):
-    """The cluster no longer remembers whether this was committed. Look at the group's messages."""
+    """Nobody can say any more whether this was committed, or took effect. Look at what there is,
+    the group's messages or the table's key, and decide by that whether to do it again."""
 
 
 class CollectedError(ClientError):
@@ -63,6 +65,11 @@ class CollectedError(ClientError):
 class TooManyLeasesError(ClientError):
     """The group has as many leases as there may be. Remove some (`samcast lease list`), or wait
     until one lapses."""
+
+
+class CheckpointAbsentError(ClientError):
+    """No server has this checkpoint just now: it is superseded, or they have just started. Ask
+    which there are (`group.checkpoints()`), and begin with the newest."""
 
 
 class WaitTimeoutError(ClientError, TimeoutError):

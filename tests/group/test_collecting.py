@@ -101,7 +101,10 @@ def test_who_asks_for_it_hears_that_it_is_gone() -> None:
     question = Received(CLIENT, PayloadRequest((), (stage,), ()))
     assert Collected(GROUP, 25) in sent(server.step([question]), CLIENT)
     question = Received(CLIENT, Follow(GROUP, 1, 10))
-    assert Collected(GROUP, 25) in sent(server.step([question]), CLIENT)
+    effects = server.step([question])
+    assert Collected(GROUP, 25) in sent(effects, CLIENT)
+    firsts = [number for stored in only(SendStored, effects) for number, _ in stored.batches]
+    assert firsts == [21, 31]  # It begins at once with what there is.
     question = Received(CLIENT, PayloadRequest((), (), ((GROUP, 26, 10),)))
     effects = server.step([question])
     assert Collected(GROUP, 25) not in sent(effects, CLIENT)

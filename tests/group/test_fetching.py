@@ -2,7 +2,16 @@
 
 import pytest
 
-from samcast.group.fetching import AT_ONCE, FORGIVE_MS, REPEAT_MS, Fetched, Fetching, Refuse, Want
+from samcast.group.fetching import (
+    AT_ONCE,
+    FORGIVE_MS,
+    REPEAT_MS,
+    Absent,
+    Fetched,
+    Fetching,
+    Refuse,
+    Want,
+)
 from samcast.machine.ports import Effect, Received, Send, Ticked
 from samcast.wire.retention import BlockReply, BlockRequest
 from tests.group.build import GROUP, only
@@ -69,6 +78,31 @@ def test_who_lacks_a_block_is_silent_or_wrong_is_passed_over() -> None:
     assert fetch.due_ms() <= 3 + 2 * REPEAT_MS
     effects = fetch.step([Ticked(4 + REPEAT_MS + FORGIVE_MS)])
     assert len(asked(effects)) == 1
+
+
+@pytest.mark.req("GRP-17")
+def test_what_nobody_has_is_told_as_soon_as_all_have_said_so() -> None:
+    fetch = Fetching(GROUP, NUMBER, SERVERS)
+    ((first, _),) = asked(fetch.step([Ticked(1)]))
+    ((second, _),) = asked(fetch.step([none(first, 0)]))
+    ((third, _),) = asked(fetch.step([none(second, 0)]))
+    assert fetch.step([none(third, 0)]) == [Absent(0)]
+    assert fetch.step([Ticked(2)]) == []  # It is said once,
+    ((first, _),) = asked(fetch.step([Ticked(2 + FORGIVE_MS)]))  # and asked for again.
+    effects = fetch.step([reply(first, 0, b"it is there by now")])
+    assert only(Absent, effects) == []
+    assert len(only(Fetched, effects)) == 1
+
+
+@pytest.mark.req("GRP-17")
+def test_silence_alone_is_no_word_that_there_is_none() -> None:
+    fetch = Fetching(GROUP, NUMBER, (1, 2))
+    fetch.step([Ticked(1)])
+    fetch.step([Ticked(1 + REPEAT_MS)])
+    assert fetch.step([Ticked(1 + 2 * REPEAT_MS)]) == []
+    ((server, _),) = asked(fetch.step([Ticked(1 + FORGIVE_MS + REPEAT_MS)]))
+    effects = fetch.step([none(server, 0)])
+    assert effects == [Absent(0)]  # One has said it, and the other was silent just now.
 
 
 @pytest.mark.req("GRP-17")

@@ -3,8 +3,13 @@
 import pytest
 
 from samcast.client.inbox import WINDOW_BYTES, Inbox
-from samcast.group.member import Deliver, Member
-from samcast.wire.group import Follow
+from samcast.errors import CollectedError
+from samcast.group.member import Deliver, Lost, Member
+from samcast.group.settings import GroupSettings
+from samcast.machine.ports import Received
+from samcast.wire.batch import encode_batch
+from samcast.wire.group import Follow, Repair
+from samcast.wire.retention import Collected
 from tests.group.build import CONFIGURATION, GROUP, SETTINGS, batch
 
 
@@ -75,3 +80,25 @@ def test_a_reader_whose_user_takes_nothing_is_brought_nothing_more(is_hearing: b
     ear.inbox.ask_for_more()
     assert not ear.member.is_paused
     assert ear.asked[-1].runs > 0
+
+
+def test_nothing_follows_what_is_lost() -> None:
+    ear = Ear()
+    ear.bring(1)
+    ear.inbox.on_effect(Lost(GROUP, 5))
+    ear.bring(2)
+    assert ear.inbox.take(0) == [(1, batch(1))]
+    with pytest.raises(CollectedError, match="up to 5 are gone"):
+        ear.inbox.take(0)
+
+
+def test_a_batch_around_the_oldest_comes_whole_and_where_to_begin_is_told() -> None:
+    settings = GroupSettings(is_one_step=True)
+    member = Member(50, CONFIGURATION, settings, GROUP, 3, is_from_oldest=True)
+    inbox = Inbox(member, lambda follow: None)
+    repair = Repair(((1, encode_batch(batch(1, 9))),))
+    for message in (Collected(GROUP, 4), repair):
+        for effect in member.step([Received(1, message)]):
+            inbox.on_effect(effect)
+    assert inbox.take(0) == [(1, batch(1, 9))]
+    assert inbox.first == 5

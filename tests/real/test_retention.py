@@ -1,6 +1,8 @@
 """What stays and what goes, on real nodes: bounds, leases, restarts, new disks."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import samcast
 from samcast.disk.data_store import DataStore
 from samcast.errors import CollectedError, ConfigError
 from samcast.group.listing import DataRecovery
+from samcast.pipeline.options import read_options
+from samcast.pipeline.reading import first_number, record_batches
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.runtime.os_folder import OsFolder
 from samcast.runtime.tidying import Tidying
@@ -50,6 +54,42 @@ def test_only_the_newest_stay_and_readers_begin_with_them(cluster: LocalCluster)
         assert orders.oldest() == 21
         with pytest.raises(ConfigError, match="count is 0; it must be a positive number"):
             orders.keep(count=0)
+
+
+@pytest.mark.req("GRP-20")
+def test_all_ways_of_reading_begin_with_the_oldest_in_the_middle_of_a_batch(
+    cluster: LocalCluster,
+) -> None:
+    async def subscribed() -> int:
+        async with await samcast.aio.connect(cluster.address) as client:
+            async for message in (await client.group("orders")).subscribe():
+                return message.number
+        raise AssertionError
+
+    with samcast.connect(cluster.address) as client:
+        orders = client.group("orders")
+        receipt = orders.send_many(b"%d" % i for i in range(10_000))
+        assert receipt is not None
+        assert receipt.number(30) == 10_000
+        orders.keep(count=100)
+        await_oldest(orders, 9901)
+        assert [m.number for m in orders.read(count=100)] == list(range(9901, 10_001))
+        assert asyncio.run(subscribed()) == 9901
+        options = read_options({"group": "orders", "cluster": cluster.address})
+        first = first_number(orders, options)
+        rows = next(record_batches(cluster.address, "orders", first, 9950, 1000))
+        assert (rows["number"][0].as_py(), rows.num_rows) == (9901, 49)
+        for number in (9900, 8193):
+            with pytest.raises(CollectedError, match="up to 9900 are gone"):
+                next(iter(orders.read(number)))
+            with pytest.raises(CollectedError, match="up to 9900 are gone"):
+                next(record_batches(cluster.address, "orders", number, 9950, 1000))
+    command = [sys.executable, "-m", "samcast.cli.main", "read", "orders"]
+    shown = subprocess.run(
+        [*command, "--cluster", cluster.address], capture_output=True, check=True
+    )
+    assert shown.stdout.split(b"\t", 1)[0] == b"9901"
+    assert shown.stdout.count(b"\n") == 100
 
 
 @pytest.mark.req("GRP-20")

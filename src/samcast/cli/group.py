@@ -39,7 +39,7 @@ def show(
     from samcast.client.blocking import connect
 
     with connect(address_of(cluster, folder)) as client:
-        groups = client.status().get("groups", [])
+        groups = client.current_status().get("groups", [])
     assert isinstance(groups, list)
     if as_json:
         typer.echo(json.dumps(groups))

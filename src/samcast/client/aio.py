@@ -135,7 +135,7 @@ class AsyncGroup:
                 await _called_by(inbox.when_arrived)
                 for number_first, batch in inbox.take_now() or ():
                     for message in messages_from(number_first, batch):
-                        if message.number >= first and (count is None or taken < count):
+                        if message.number >= inbox.first and (count is None or taken < count):
                             taken += 1
                             yield message
                 engine.wake(inbox.ask_for_more)

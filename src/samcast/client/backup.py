@@ -26,8 +26,9 @@ from samcast.client.keeping import bounded
 from samcast.client.lease import Lease
 from samcast.errors import CollectedError, DiskError, SamcastError
 from samcast.group.table import Table
-from samcast.runtime.folder import sync_folder, write_durably
+from samcast.runtime.folder import write_durably
 from samcast.runtime.local_cluster import LocalCluster
+from samcast.runtime.os_folder import sync_folder
 from samcast.wire.batch import Batch, decode_batch, encode_batch
 from samcast.wire.errors import WireError
 from samcast.wire.group import OutcomeKind

@@ -101,10 +101,6 @@ def connect(
     return Client(Engine(addresses, cluster, multicast=multicast))
 
 
-def _knows_nothing(status: dict[str, object]) -> bool:
-    return status.get("leader", 0) is None or status.get("index", 1) == 0
-
-
 def as_bytes(value: bytes | str | bytearray | memoryview, what: str = "a body") -> bytes:
     """What users give, as bytes; bounded."""
     if type(value) is not bytes:
@@ -194,17 +190,23 @@ class Client:
         return self._own.begin()
 
     def groups(self) -> dict[str, int]:
-        """The groups that our node knows of, with the number of each one's newest message. A node
-        that has just started is given some time to hear what there is."""
-        limit = time.monotonic() + HEAR_S
-        said = self.status()
-        # Whoever leads has ordered something: who has heard of nothing is still catching up.
-        while _knows_nothing(said) and time.monotonic() < limit:
-            time.sleep(HEAR_PAUSE_S)
-            said = self.status()
-        listed = said.get("groups", [])
+        """The groups that our node knows of, with the number of each one's newest message."""
+        listed = self.current_status().get("groups", [])
         assert isinstance(listed, list)
         return {str(group["name"]): int(group["head"]) for group in listed}
+
+    def current_status(self) -> dict[str, object]:
+        """As `status`, once our node knows what there is: one that has just started is given some
+        time to hear of it, and an error says that it hasn't."""
+        limit = time.monotonic() + HEAR_S
+        while not (said := self.status()).get("is_current", True):
+            if time.monotonic() > limit:
+                raise WaitTimeoutError(
+                    f"node {said['name']} has not heard since its start what there is: too few"
+                    " nodes are up (`samcast doctor`), or it is cut off; try again, or another one"
+                )
+            time.sleep(HEAR_PAUSE_S)
+        return said
 
     def status(self) -> dict[str, object]:
         """How the node that we are connected to is."""
@@ -360,7 +362,10 @@ class Group(Sending):
 
     def head(self) -> int:
         """The number of the newest message."""
-        return self._engine.call(self._engine.head(self.id), OPEN_S)
+        try:
+            return self._engine.call(self._engine.head(self.id), OPEN_S)
+        except TimeoutError:
+            raise self._untold() from None
 
     def oldest(self) -> int:
         """The number of the oldest message that is still there."""
@@ -371,9 +376,12 @@ class Group(Sending):
         try:
             return self._engine.call(self._engine.checkpoints(self.id), OPEN_S)
         except TimeoutError:
-            raise WaitTimeoutError(
-                f"no node told within {OPEN_S:.0f} s what there is of {self.name!r}"
-            ) from None
+            raise self._untold() from None
+
+    def _untold(self) -> WaitTimeoutError:
+        return WaitTimeoutError(
+            f"no node told within {OPEN_S:.0f} s what there is of {self.name!r}"
+        )
 
     def keep(
         self,
@@ -448,7 +456,8 @@ class Group(Sending):
 
             return read_through(self, Path(archive), start, count, timeout)
         first = self.first_of(start)
-        batches = self._batches(first, timeout)
+        begin = [first]
+        batches = self._batches(begin, timeout)
         if record is not None:
             recorder = Recorder(Path(record), self._engine.identity, self.name)
             if not first and recorder.number_next:
@@ -457,13 +466,14 @@ class Group(Sending):
                     f" read (start={recorder.number_next}), or name another record"
                 )
             batches = recorder.recorded(batches)
-        return self._messages(first, count, batches)
+        return self._messages(begin, count, batches)
 
     def read_batches(
         self, start: Start = OLDEST, *, timeout: float | None = None
     ) -> Iterator[tuple[int, Batch]]:
-        """The same in batches: first number and content. The first one may begin before `start`."""
-        return self._batches(self.first_of(start), timeout)
+        """The same in batches: first number and content. The first one may begin before `start`, or
+        before the oldest message: batches are whole."""
+        return self._batches([self.first_of(start)], timeout)
 
     def first_of(self, start: Start) -> int:
         """Known when a reader is made, not when it is first used: `None` means now. 0: oldest."""
@@ -479,23 +489,28 @@ class Group(Sending):
         return start
 
     def _messages(
-        self, first: int, count: int | None, batches: Iterator[tuple[int, Batch]]
+        self, begin: list[int], count: int | None, batches: Iterator[tuple[int, Batch]]
     ) -> Iterator[Message]:
         taken = 0
         while count is None or taken < count:
             number_first, batch = next(batches, (0, None))
             if batch is None:
                 return
-            messages = messages_from(number_first, batch)[max(0, first - number_first) :]
+            messages = messages_from(number_first, batch)[max(0, begin[0] - number_first) :]
             if count is not None:
                 messages = messages[: count - taken]
             taken += len(messages)
             yield from messages
 
-    def _batches(self, first: int, timeout: float | None) -> Iterator[tuple[int, Batch]]:
-        at, inbox = self._engine.call(self._engine.open_reader(self.id, first), OPEN_S)
+    def _batches(self, begin: list[int], timeout: float | None) -> Iterator[tuple[int, Batch]]:
+        """From a number on; which one it is in the end (0: the oldest) is told in its place."""
+        try:
+            at, inbox = self._engine.call(self._engine.open_reader(self.id, begin[0]), OPEN_S)
+        except TimeoutError:
+            raise self._untold() from None
         try:
             while (runs := inbox.take(timeout)) is not None:
+                begin[0] = inbox.first
                 self._engine.wake(inbox.ask_for_more)
                 yield from runs
             if not self._engine.is_connected:

@@ -401,7 +401,9 @@ class Engine:
     async def open_reader(self, group: int, number_next: int) -> tuple[int, Inbox]:
         """A member of a group from a number on; 0: from the oldest message there is."""
         link = self._link
-        first, is_oldest = max(1, number_next), number_next == 0
+        is_oldest = number_next == 0
+        # By the order: a server that is behind, or has not let go yet, would give more.
+        first = (await self.checkpoints(group)).collected + 1 if is_oldest else number_next
         member = Member(link.node, link.servers, self._reading, group, first, is_oldest)
         listener = link.listener
         inbox = Inbox(

@@ -270,6 +270,8 @@ def _look(
 ) -> None:
     """Begin with groups that are new here."""
     status: dict[str, Any] = client.status()
+    if not status.get("is_current", True):
+        return  # Our node has just started, and doesn't know yet what there is.
     folded = [facts for facts in status.get("groups", []) if facts["keep"]["fold"]]
     adopting.look(str(status.get("cluster")), folded)
     for facts in folded:

@@ -72,6 +72,12 @@ class Inbox:
         self._moved_at = time.monotonic()
         self._calls: list[Callable[[], None]] = []
 
+    @property
+    def first(self) -> int:
+        """The number to begin with, once something is here: what comes before it in the first run
+        is gone, or not wanted."""
+        return self._member.first
+
     # the client's thread
 
     def restart(self) -> None:
@@ -116,8 +122,8 @@ class Inbox:
         """What the member delivers."""
         if type(effect) is Lost:
             self.stop(_gone(effect.number))
-        if type(effect) is not Deliver:
-            return
+        if type(effect) is not Deliver or self._error is not None:
+            return  # Nothing follows what is lost.
         size = sum(len(batch.columns) for _, batch in effect.runs) / len(effect.runs)
         # Large ones count at once, since they take the memory; small ones little by little.
         self._bytes_per_run = max(size, self._bytes_per_run + (size - self._bytes_per_run) / 4)

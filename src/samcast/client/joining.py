@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from samcast.client.ending import Arrivals, Ended
-from samcast.errors import ClientError, DiskError, NotConnectedError
-from samcast.group.fetching import Fetched, Fetching, Refuse, Want
+from samcast.errors import CheckpointAbsentError, ClientError, DiskError, NotConnectedError
+from samcast.group.fetching import Absent, Fetched, Fetching, Refuse, Want
 from samcast.group.table import Table
 from samcast.machine.ports import Effect
 from samcast.machine.quorum import servers_with
@@ -36,7 +36,7 @@ def fetch_table(
     """The state of a checkpoint."""
     try:
         return _fetched(engine, group, checkpoint, progress)
-    except NotConnectedError:
+    except (NotConnectedError, CheckpointAbsentError):
         # Who had this list of blocks may have another one by now: once more, with a fresh one.
         return _fetched(engine, group, checkpoint, progress)
 
@@ -78,7 +78,7 @@ class Fetch:
         self._at = engine.call(engine.add_role(role, self._on_effect))
 
     def _on_effect(self, effect: Effect) -> None:
-        if isinstance(effect, Fetched | Ended):
+        if isinstance(effect, Fetched | Absent | Ended):
             self._found.put(effect)
 
     def __enter__(self) -> "Fetch":
@@ -123,6 +123,11 @@ class Fetch:
                     f"no checkpoint server gives checkpoint {self._checkpoint.number} (asked for"
                     f" {SILENCE_S:.0f} s)"
                 ) from None
+            if isinstance(fetched, Absent):
+                raise CheckpointAbsentError(
+                    f"no server has checkpoint {self._checkpoint.number} just now: there may be a"
+                    " newer one, or they have just started; ask again which there are"
+                )
             try:
                 return fetched, read(fetched)
             except DiskError as error:

@@ -5,7 +5,7 @@ import threading
 import time
 
 from samcast.client.table import ReplicatedTable, Text
-from samcast.errors import ClientError, ConfigError, WaitTimeoutError
+from samcast.errors import ClientError, ConfigError, OutcomeUnknownError, WaitTimeoutError
 
 LOOK_S = 0.5  # a holder that died says nothing: look now and then whether its time is over
 
@@ -22,7 +22,8 @@ class Counter:
         return _number(self._table.get(self._key, fresh=fresh))
 
     def add(self, amount: int = 1) -> int:
-        """Add to it; what it stands at then."""
+        """Add to it; what it stands at then. After an `OutcomeUnknownError` it may have been added
+        or not."""
         if not isinstance(amount, int):
             raise ConfigError(f"a counter adds whole numbers, not {amount!r}")
         while True:
@@ -53,16 +54,16 @@ class Lock:
     def acquire(self, timeout: float | None = None) -> int:
         """Wait until it is ours; the fencing number, which is higher than every one before."""
         limit = None if timeout is None else time.monotonic() + timeout
-        with self._table.watch(self._key) as watch:
-            while True:
-                number = self._table.compare_and_set(self._key, None, self._mine, ttl=self._ttl)
+        while True:
+            with self._table.watch(self._key) as watch:  # Begun anew: it may have lost changes.
+                number = self._take(None)
                 if number:
                     self.number = number
                     self._begin_renewing()
                     return number
                 if limit is not None and time.monotonic() > limit:
                     raise WaitTimeoutError(f"{self._key!r} is held by another one still")
-                watch.next(LOOK_S)
+                watch.wait(LOOK_S)
 
     def release(self) -> None:
         """Give it back; it is no error if it was lost before."""
@@ -71,7 +72,24 @@ class Lock:
             self._renewing.join()
             self._renewing = None
         self.number = 0
-        self._table.compare_and_set(self._key, self._mine, None)
+        while True:
+            try:
+                self._table.compare_and_set(self._key, self._mine, None)
+                return
+            except OutcomeUnknownError:
+                if not self._number_of_ours():
+                    return
+
+    def _take(self, expected: bytes | None) -> int:
+        """The number by which it is ours, 0 if it is not."""
+        try:
+            return self._table.compare_and_set(self._key, expected, self._mine, ttl=self._ttl)
+        except OutcomeUnknownError:  # But what we hold shows, for the value is ours alone.
+            return self._number_of_ours()
+
+    def _number_of_ours(self) -> int:
+        row = self._table.row(self._key)
+        return row.number if row is not None and row.value == self._mine else 0
 
     def _begin_renewing(self) -> None:
         self._is_over.clear()
@@ -82,9 +100,7 @@ class Lock:
         while not self._is_over.wait(self._ttl / 3):
             number = 0
             try:
-                number = self._table.compare_and_set(
-                    self._key, self._mine, self._mine, ttl=self._ttl
-                )
+                number = self._take(self._mine)
             except ClientError:  # Nobody could be asked in time, or the client is closed.
                 pass
             finally:

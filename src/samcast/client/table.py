@@ -7,7 +7,6 @@ cost what a dict costs. How current they are is the reader's choice.
 import contextlib
 import threading
 import time
-from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,15 +14,19 @@ from samcast.client.inbox import messages_from
 from samcast.client.joining import Progress, fetch_table, nobody_looks
 from samcast.client.lease import check_number
 from samcast.client.outbox import Receipt
+from samcast.client.watch import Watch
 from samcast.errors import (
+    CheckpointAbsentError,
     ClientError,
     CollectedError,
     ConfigError,
     NotConnectedError,
+    OutcomeUnknownError,
     WaitTimeoutError,
 )
 from samcast.group.table import Changed, Row, Table
 from samcast.wire.order import Keep
+from samcast.wire.retention import Checkpoints
 from samcast.wire.table import KEY_BYTES_MAX, Change, Check, Delete, Put, encode_change
 
 if TYPE_CHECKING:
@@ -31,9 +34,9 @@ if TYPE_CHECKING:
 
 WAIT_S = 30.0
 AGAIN_S = 0.2
-TRIES = 3  # to fetch a checkpoint
-VOID_MAX = 100_000  # numbers without effect that are remembered, for those who wait for theirs
-WATCHED_MAX = 100_000  # changes that a watcher may be behind
+TRIES = 3  # to fetch a checkpoint where that is only the faster way, or another way ends it
+STALLED_S = 120.0  # without a block of any checkpoint, after which a table gives up
+TWINS_MAX = 100  # equal changes of others that are told from ours while we wait
 CHECKPOINT_EVERY = 50_000  # changes, or later
 
 Text = bytes | str
@@ -55,8 +58,9 @@ class ReplicatedTable:
         self._checkpoint_every = checkpoint_every
         self._moved = threading.Condition()
         self._table = Table()
-        self._void: OrderedDict[int, None] = OrderedDict()
+        self._awaited: dict[bytes, Outcomes] = {}  # by the bodies of ours that are under way
         self._watches: list[Watch] = []
+        self._moved_at = 0.0  # when something of a checkpoint came last
         self._problem: ClientError | None = None
         self._written: Receipt | None = None  # our newest, until it is seen here
         self._following = threading.Thread(target=self._follow, name=f"table {name}", daemon=True)
@@ -117,8 +121,11 @@ class ReplicatedTable:
                 self._moved.notify_all()
 
     def _begin(self) -> None:
-        """With the newest checkpoint, if it is further than we are."""
-        for left in reversed(range(TRIES)):
+        """With the newest checkpoint, if it is further than we are. One that is superseded while it
+        is fetched is no reason to give up, however often: only if nothing comes at all."""
+        misses = 0
+        self._moved_at = time.monotonic()
+        while True:
             there = self._group.checkpoints()
             if not there.keep.fold:
                 self._group.change_keep(self._with_fold)
@@ -127,19 +134,37 @@ class ReplicatedTable:
             if newest is None or newest.number <= self._table.number:
                 return
             try:
-                table = fetch_table(self._group.engine, self._group.id, newest, self._progress)
-            except ClientError:
-                if self._group.engine.is_closed or (is_needed and not left):
+                table = fetch_table(self._group.engine, self._group.id, newest, self._on_rows)
+            except ClientError as error:
+                misses += 1
+                if self._group.engine.is_closed:
                     raise
-                if not is_needed and not left:
+                if misses >= TRIES and not is_needed:
                     return  # All messages are there: they take longer, that is all.
-                continue  # It may have been superseded meanwhile.
+                self._see_whether_stalled(error, misses)
+                time.sleep(AGAIN_S)
+                continue
             with self._moved:
                 self._table = table
                 for watch in self._watches:
                     watch.lose()
                 self._moved.notify_all()
             return
+
+    def _on_rows(self, rows: int, of: int) -> None:
+        self._moved_at = time.monotonic()
+        self._progress(rows, of)
+
+    def _see_whether_stalled(self, error: ClientError, misses: int) -> None:
+        if not isinstance(error, NotConnectedError | CheckpointAbsentError):
+            if misses >= TRIES:
+                raise error
+        elif time.monotonic() - self._moved_at > STALLED_S:
+            raise WaitTimeoutError(
+                f"table {self.name!r}: its first messages are gone, and nothing of any checkpoint"
+                f" has come for {STALLED_S:.0f} s ({misses} tries; the last: {error}); open it"
+                " again when its checkpoint servers answer"
+            ) from error
 
     def _with_fold(self, keep: Keep) -> Keep:
         if keep.fold:
@@ -158,13 +183,11 @@ class ReplicatedTable:
 
     def _fold(self, number: int, body: bytes) -> None:
         changed = self._table.apply(number, body)
-        if changed is None:
-            self._void[number] = None
-            if len(self._void) > VOID_MAX:
-                self._void.popitem(last=False)
-            return
-        for watch in self._watches:
-            watch.add(changed)
+        if self._awaited and body in self._awaited:
+            self._awaited[body].note(number, self._table.effective == number)
+        if changed is not None:
+            for watch in self._watches:
+                watch.add(changed)
 
     # reading
 
@@ -236,7 +259,13 @@ class ReplicatedTable:
 
     def _table_at(self, number: int) -> Table:
         """From the newest checkpoint up to there, or from the first message."""
-        there = self._group.checkpoints()
+        for _ in range(TRIES):
+            with contextlib.suppress(CheckpointAbsentError):  # It was superseded meanwhile.
+                return self._table_from(self._group.checkpoints(), number)
+            time.sleep(AGAIN_S)
+        return self._table_from(self._group.checkpoints(), number)
+
+    def _table_from(self, there: Checkpoints, number: int) -> Table:
         before = [found for found in there.checkpoints if found.number <= number]
         if before:
             table = fetch_table(self._group.engine, self._group.id, before[-1])
@@ -251,7 +280,7 @@ class ReplicatedTable:
             table.apply(message.number, message.body)
         return table
 
-    def watch(self, key: Text | None = None) -> "Watch":
+    def watch(self, key: Text | None = None) -> Watch:
         """Changes from now on, of one key or of all; a context manager and an iterator."""
         return Watch(self, None if key is None else _key(key))
 
@@ -268,7 +297,10 @@ class ReplicatedTable:
     # writing
 
     def _send(self, change: Change) -> Receipt:
-        self._written = self._group.send(encode_change(change))
+        return self._send_body(encode_change(change))
+
+    def _send_body(self, body: bytes) -> Receipt:
+        self._written = self._group.send(body)
         return self._written
 
     def put(self, key: Text, value: Text, *, ttl: float | None = None) -> Receipt:
@@ -293,7 +325,7 @@ class ReplicatedTable:
         self, key: Text, expected: Text | None, value: Text | None, *, ttl: float | None = None
     ) -> int:
         """Set a key, or remove it (None), if it holds what is expected (None: nothing); the number
-        of the change, 0 if it held something else."""
+        of the change, 0 if it held something else. An `OutcomeUnknownError` says neither."""
         name = _key(key)
         wanted = None if expected is None else _bytes(expected)
         write = Delete(name) if value is None else _put(name, value, ttl)
@@ -313,30 +345,74 @@ class ReplicatedTable:
             is_fresh = True  # Waiting for the outcome has brought us all that was before it.
 
     def _effect_of(self, change: Change) -> int:
-        """Send it, and see what it did: its number, 0 if it had no effect."""
-        number = self._send(change).number(WAIT_S)
-        self.wait_for(number)
+        """Send it, and see what it did: its number, 0 if it had no effect. What is folded in before
+        we hear its number is known by its body, so nothing else needs to be remembered."""
+        body = encode_change(change)
         with self._moved:
-            return 0 if number in self._void else number
+            outcomes = self._awaited.setdefault(body, Outcomes())
+            outcomes.waiting += 1
+        try:
+            number = self._send_body(body).number(WAIT_S)
+            self.wait_for(number)
+            with self._moved:
+                is_done = outcomes.known.get(number)
+                if is_done is None and self._shows(change, number):
+                    is_done = True
+        finally:
+            with self._moved:
+                outcomes.waiting -= 1
+                if not outcomes.waiting:
+                    del self._awaited[body]
+        if is_done is None:
+            raise OutcomeUnknownError(
+                f"table {self.name!r} was so far behind that it went on from a checkpoint, past"
+                f" message {number}: nobody here has seen whether it took effect. Read the key"
+                " (fresh=True) and decide by what it holds"
+            )
+        return number if is_done else 0
+
+    def _shows(self, change: Change, number: int) -> bool:
+        """Whether a value that the change has put is still there: then it took effect."""
+        puts = [write.key for write in change.writes if isinstance(write, Put)]
+        rows = [self._table.get(key) for key in puts]
+        return any(row is not None and row.number == number for row in rows)
 
     # for watches
 
-    def _add_watch(self, watch: "Watch") -> None:
+    def _add_watch(self, watch: Watch) -> None:
         with self._moved:
             self._watches.append(watch)
 
-    def _remove_watch(self, watch: "Watch") -> None:
+    def _remove_watch(self, watch: Watch) -> None:
         with self._moved:
             self._watches.remove(watch)
 
-    def _next_of(self, watch: "Watch", timeout: float | None) -> Changed | None:
+    def _wait_for_any(self, watch: Watch, timeout: float | None) -> None:
         with self._moved:
             self._moved.wait_for(lambda: watch.is_ready or self._problem is not None, timeout)
+
+    def _next_of(self, watch: Watch, timeout: float | None) -> Changed | None:
+        with self._moved:
+            self._wait_for_any(watch, timeout)
             if watch.is_ready:
                 return watch.take()
             if self._problem is not None:
                 raise self._problem
             return None
+
+
+class Outcomes:
+    """What became of changes with one body, some of which are ours."""
+
+    def __init__(self) -> None:
+        self.waiting = 0  # threads
+        self.known: dict[int, bool] = {}  # by number: whether it took effect
+
+    def note(self, number: int, is_effective: bool) -> None:
+        """One of them is folded in."""
+        self.known[number] = is_effective
+        if len(self.known) > TWINS_MAX:
+            del self.known[next(iter(self.known))]
 
 
 class PastTable:
@@ -386,63 +462,6 @@ class Writes:
     def check(self, key: Text, number: int) -> None:
         """Only if the key was last changed by this number (0: there is no such key)."""
         self.checks.append(Check(_key(key), check_number(number)))
-
-
-class Watch:
-    """Changes as they take effect, in their order, from when it was begun."""
-
-    def __init__(self, table: ReplicatedTable, key: bytes | None) -> None:
-        self._table = table
-        self._key = key
-        self._changes: deque[Changed] = deque()
-        self._has_lost = False
-        table._add_watch(self)
-
-    def __enter__(self) -> "Watch":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """No more of it."""
-        self._table._remove_watch(self)
-
-    def lose(self) -> None:
-        """Called by the table, under its lock: it has skipped changes."""
-        self._has_lost = True
-
-    def add(self, changed: list[Changed]) -> None:
-        """Called by the table, under its lock."""
-        if self._has_lost:
-            return
-        self._changes.extend(c for c in changed if self._key is None or c.key == self._key)
-        if len(self._changes) > WATCHED_MAX:
-            self._has_lost = True
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is something to take, or to say."""
-        return bool(self._changes) or self._has_lost
-
-    def take(self) -> Changed:
-        """Called by the table, under its lock."""
-        if not self._changes:
-            raise ClientError(
-                "this watch, or its table, was too far behind and has lost changes; look at the"
-                " table, and watch again"
-            )
-        return self._changes.popleft()
-
-    def next(self, timeout: float | None = None) -> Changed | None:
-        """The next change; None if there is none in time."""
-        return self._table._next_of(self, timeout)
-
-    def __iter__(self) -> Iterator[Changed]:
-        while True:
-            changed = self.next()
-            assert changed is not None
-            yield changed
 
 
 def _items(table: Table, first: Text, end: Text | None) -> list[tuple[bytes, bytes]]:

@@ -9,7 +9,7 @@ import msgspec
 
 from samcast.client.blocking import connect
 from samcast.client.engine import Engine
-from samcast.errors import RefusedError, SamcastError
+from samcast.errors import RefusedError, SamcastError, WaitTimeoutError
 from samcast.limits import NODE_MAX
 from samcast.wire.session import node_of
 
@@ -45,8 +45,7 @@ def trace(address: str, group: str, number: int) -> Trace:
     with connect(address) as client:
         places = {name: f"{host}:{port}" for name, host, port in client.nodes}
         names = client.engine.node_names
-    said = {name: _ask(place, lambda engine: engine.status()) for name, place in places.items()}
-    groups = [listed for status in said.values() for listed in status.get("groups", [])]
+    groups = _groups(list(places.values()))
     heads = {listed["name"]: 0 for listed in groups}
     for listed in groups:
         heads[listed["name"]] = max(heads[listed["name"]], listed["head"])
@@ -61,15 +60,36 @@ def trace(address: str, group: str, number: int) -> Trace:
     return _together(group, number, [node for node in told if node], tuple(silent), names)
 
 
-def _ask(place: str, question: Callable[[Engine], Coroutine[Any, Any, bytes]]) -> dict[str, Any]:
-    """What one node says; nothing if it doesn't."""
+def _groups(places: list[str]) -> list[dict[str, Any]]:
+    """The groups of all nodes that know what there is; an error if there is none in time."""
+    limit = time.monotonic() + ASK_S
+    while True:
+        said = [_ask(place, lambda engine: engine.status(), is_patient=False) for place in places]
+        current = [status for status in said if status.get("is_current")]
+        if current:
+            return [listed for status in current for listed in status.get("groups", [])]
+        if time.monotonic() > limit:
+            raise WaitTimeoutError(
+                "no node has heard since its start what there is: too few of them are up, or"
+                " nobody leads (`samcast doctor` says why)"
+            )
+        time.sleep(BUSY_PAUSE_S)
+
+
+def _ask(
+    place: str,
+    question: Callable[[Engine], Coroutine[Any, Any, bytes]],
+    is_patient: bool = True,
+) -> dict[str, Any]:
+    """What one node says, if we are patient once it knows what there is; nothing if it doesn't."""
     limit = time.monotonic() + ASK_S
     try:
         with connect(place) as client:
             while True:
                 answer = client.engine.call(question(client.engine), ASK_S)
                 said: dict[str, Any] = msgspec.json.decode(answer)
-                if "is_busy" not in said or time.monotonic() > limit:
+                is_early = is_patient and not said.get("is_current", True)
+                if not (is_early or "is_busy" in said) or time.monotonic() > limit:
                     break
                 time.sleep(BUSY_PAUSE_S)
     except (SamcastError, TimeoutError):

@@ -70,14 +70,7 @@ from samcast.wire.group import (
     Start,
     StartReply,
 )
-from samcast.wire.order import (
-    EPOCH_NONE,
-    ROLE_COMMIT,
-    Configuration,
-    Epoch,
-    rivals,
-    same_rank,
-)
+from samcast.wire.order import EPOCH_NONE, ROLE_COMMIT, Configuration, Epoch, rivals, same_rank
 from samcast.wire.records import VoteRecord, encode_record
 from samcast.wire.retention import CheckpointReport, CheckpointsRequest, Holdings
 
@@ -432,6 +425,7 @@ class CommitServer:
 
     def on_claim(self, epoch: Epoch, index: int, index_hash: bytes, out: list[Effect]) -> None:
         """Fold what a commit claim covers of our log; another epoch's claim must match by hash."""
+        self.queries.claimed = max(self.queries.claimed, index)
         if self.committed_by_claim(epoch, index, index_hash):
             self._fold_up_to(min(index, self.log.length), out)
 

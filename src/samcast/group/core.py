@@ -154,6 +154,10 @@ class Core:
         rows = self.groups.get(group)
         return rows.head if rows is not None else 0
 
+    def has_heard_of(self, group: int) -> bool:
+        """Whether it is there, or was; one that this prefix doesn't know may be further on."""
+        return group < self.group_next
+
     # folding
 
     def _fold_run(self, entry: RunEntry) -> bool:

@@ -443,8 +443,9 @@ class DataServer:
         self._answers.clear()
 
     def _on_head_request(self, sender: NodeId, request: HeadRequest, out: list[Effect]) -> None:
-        if self.follower.core.index:
-            out.append(Send(sender, Head(request.group, self.follower.core.head(request.group))))
+        core = self.follower.core
+        if self.follower.is_current and core.has_heard_of(request.group):
+            out.append(Send(sender, Head(request.group, core.head(request.group))))
 
     # for `repair`
 

@@ -24,6 +24,12 @@ class Fetched(Effect, frozen=True, gc=False):
     data: bytes
 
 
+class Absent(Effect, frozen=True, gc=False):
+    """Nobody has this block just now: some have said so, and the others are silent."""
+
+    block: int
+
+
 class Refuse(Event, frozen=True, gc=False):
     """A block was not what it should be; have another server give it."""
 
@@ -64,6 +70,7 @@ class Fetching:
         self._listed = b""
         self._asked: dict[int, _Asked] = {}
         self._lacking: dict[tuple[int, NodeId], int] = {}  # until when not to ask
+        self._denied: dict[int, None] = {}  # blocks that somebody has said not to have
         self._handlers = {BlockReply: self._on_reply}
         self.bytes = 0
 
@@ -82,6 +89,7 @@ class Fetching:
                 self._lacking[(event.block, event.server)] = self._now_ms + FORGIVE_MS
                 self._wanted.insert(0, event.block)
         self._give_up_on_silent()
+        self._tell_what_is_absent(out)
         self._ask(out)
         return out
 
@@ -98,6 +106,16 @@ class Fetching:
                 del self._asked[block]
                 self._lacking[(block, asked.server)] = self._now_ms + FORGIVE_MS
                 self._wanted.insert(0, block)
+
+    def _tell_what_is_absent(self, out: list[Effect]) -> None:
+        """Once in each round of questions: it may be superseded, and what is newer is there."""
+        for block in list(self._denied):
+            is_over = all(
+                self._lacking.get((block, server), 0) > self._now_ms for server in self._servers
+            )
+            if block in self._wanted and is_over:
+                del self._denied[block]
+                out.append(Absent(block))
 
     def _ask(self, out: list[Effect]) -> None:
         for block in list(self._wanted):
@@ -126,6 +144,8 @@ class Fetching:
             return
         is_sound = 0 < len(reply.data) <= reply.total <= BLOCK_BYTES_MAX
         if not is_sound:
+            if not reply.total:
+                self._denied[reply.block] = None
             asked.due_ms = 0  # There is none, or it makes no sense: ask another one.
             return
         if reply.offset != len(asked.data):

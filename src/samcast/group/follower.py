@@ -39,6 +39,7 @@ class Follower:
         self.core = Core(initial, settings)
         self.told = initial  # by others, when our own fold is still behind
         self.epoch: Epoch = EPOCH_NONE  # newest that was heard of
+        self._led: Epoch = EPOCH_NONE  # newest of a sequencer that was heard itself
         self.claimed = 0  # highest index that is known to be committed
         self._ahead: dict[int, AnyEntry] = {}  # committed entries behind a hole
         self._overheard: dict[int, AnyEntry] = {}  # submitted by `_overheard_epoch`, not committed
@@ -63,6 +64,8 @@ class Follower:
         if message.epoch > self.epoch:
             self.epoch = message.epoch
         self.claimed = max(self.claimed, message.committed)
+        if not isinstance(message, OrderReply):
+            self._led = max(self._led, message.epoch)
         if not isinstance(message, Heartbeat):
             sure = max(0, message.committed + 1 - message.index_first)
             self._take(message.index_first, message.entries[:sure])
@@ -82,6 +85,7 @@ class Follower:
             self._overheard_order.clear()
             self._overheard_epoch = submit.epoch
         self.epoch = max(self.epoch, submit.epoch)
+        self._led = max(self._led, submit.epoch)
         self.claimed = max(self.claimed, submit.committed)
         room = self._settings.entries_per_message_max
         for index, entry in enumerate(submit.entries, submit.index_first):
@@ -118,6 +122,13 @@ class Follower:
     def is_behind(self) -> bool:
         """Something is known to be committed that isn't folded yet."""
         return self.core.index < self.claimed
+
+    @property
+    def is_current(self) -> bool:
+        """Whether our fold holds all that was confirmed before we started, by the first entry of a
+        sequencer that we have heard since: before that we don't know what there is."""
+        has_begun = self._led != EPOCH_NONE and self.core.epoch >= self._led
+        return has_begun and not self.is_behind
 
     def due_ms(self) -> int:
         """When to ask next: soon after a hole was seen, else when it has been silent for long."""

@@ -104,6 +104,7 @@ class Member:
         self._is_from_oldest = is_from_oldest  # begin with what there is, be it not the first
         self._floor = floor  # up to here nothing is wanted, or there
         self.number_next = number_next  # the position: everything below is delivered
+        self.first = number_next  # with which to begin; a batch around it is delivered whole
         self._has_delivered = False
         self._configuration = configuration
         self._settings = settings
@@ -200,7 +201,7 @@ class Member:
             out.append(Lost(self.group, collected.number))
             return
         self._floor = collected.number
-        self.number_next = collected.number + 1
+        self.first = self.number_next = collected.number + 1
         cut = {n: unit.slots for n, unit in self._units.items() if n < self.number_next}
         for number_first in cut:
             self._drop(number_first)

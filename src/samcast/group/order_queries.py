@@ -27,6 +27,7 @@ from samcast.wire.group import (
 )
 from samcast.wire.order import (
     CELL,
+    EPOCH_NONE,
     AnyEntry,
     DecisionEntry,
     GroupRemovedEntry,
@@ -82,9 +83,20 @@ class OrderQueries:
 
     def __init__(self, server: "CommitServer") -> None:
         self._server = server
+        self.claimed = 0  # the highest index that we have heard to be committed
         self._numbers: dict[int, NumberIndex] = {}
         self._waiting: dict[object, dict[int, tuple[NodeId, AnyRequest]]] = {}
         self._waiting_count = 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether our fold holds all that was confirmed before we started. It does once it has come
+        to the first entry of a sequencer that we have heard since, and to all that this one has
+        told us of; until then we don't know what there is, and say nothing of what is not."""
+        server = self._server
+        epoch = server.election.leader_epoch
+        has_begun = epoch != EPOCH_NONE and server.core.epoch >= epoch
+        return has_begun and server.core.index >= self.claimed
 
     def note(
         self, index: int, entry: AnyEntry, core: Core, is_effective: bool, out: list[Effect]
@@ -169,14 +181,16 @@ class OrderQueries:
 
     def on_head_request(self, sender: NodeId, request: HeadRequest, out: list[Effect]) -> None:
         """How far is a group? From committed state, so it never runs ahead."""
-        out.append(Send(sender, Head(request.group, self._server.core.head(request.group))))
+        core = self._server.core
+        if self.is_current and core.has_heard_of(request.group):
+            out.append(Send(sender, Head(request.group, core.head(request.group))))
 
     def on_checkpoints_request(
         self, sender: NodeId, request: CheckpointsRequest, out: list[Effect]
     ) -> None:
         """What is there to begin with, and from where on."""
         retained = self._server.core.retained_of(request.group)
-        if retained is not None:
+        if retained is not None and self.is_current:
             kept = (retained.collected, retained.keep, tuple(retained.checkpoints))
             known = (self._server.core.head(request.group), tuple(retained.intervals))
             out.append(Send(sender, Checkpoints(request.group, *kept, *known)))
@@ -201,7 +215,7 @@ class OrderQueries:
         server = self._server
         origin = propose.origin or sender
         outcome = server.core.outcome(propose.nonce, propose.request)
-        if outcome is not None:
+        if outcome is not None and self.is_current:
             out.append(Send(origin, outcome))
             return
         if server.sequencer is not None:

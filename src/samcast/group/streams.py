@@ -66,7 +66,8 @@ class Streams:
             return
         stream = self._streams.get(key)
         if stream is None or not follow.is_more:
-            stream = self._streams[key] = Stream(follow.number_first, 0)
+            first = max(follow.number_first, collected + 1)  # No more of what is gone.
+            stream = self._streams[key] = Stream(first, 0)
         self._streams.move_to_end(key)
         stream.runs_left = min(stream.runs_left + follow.runs, RUNS_PER_STREAM_MAX)
         while len(self._streams) > STREAMS_MAX:

@@ -57,6 +57,7 @@ class Table:
         self.size = 0  # bytes of keys and values
         self.writes = 0  # folded in so far, with an effect or not; a message is at least one
         self.malformed = 0
+        self.effective = 0  # the newest message that took effect
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -66,7 +67,8 @@ class Table:
         return self._rows.get(key)
 
     def apply(self, number: int, body: bytes) -> list[Changed] | None:
-        """Fold a message in: what changed, or None if it had no effect."""
+        """Fold a message in: what changed, or None if nothing did. Values may end by the clock of a
+        message that has no effect itself: whether it had one is what `effective` tells."""
         assert number > self.number, "numbers rise"
         self.number = number
         try:
@@ -80,6 +82,7 @@ class Table:
         expired = self._expire(number)
         if not self._holds(change):
             return expired or None
+        self.effective = number
         for write in change.writes:
             if isinstance(write, Put):
                 self._put(write.key, Row(write.value, number, end_of(self.clock_ms, write)))

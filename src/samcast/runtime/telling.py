@@ -93,6 +93,7 @@ class Telling:
         if self.data is not None:
             said["data"] = _of_data(self.data)
             said.setdefault("groups", _groups_of(self.data.follower.core))
+            said.setdefault("is_current", self.data.follower.is_current)
         if self.scrub is not None:
             said["scrub"] = {
                 "rounds": self.scrub.rounds,
@@ -119,6 +120,8 @@ class Telling:
     def trace(self, group: int, number: int) -> dict[str, Any]:
         """What this node still knows of the way of one message."""
         said: dict[str, Any] = {"name": self.node.name, "id": self.node.id, "steps": []}
+        is_known = self.commit is None or self.commit.queries.is_current
+        said["is_current"] = is_known and (self.data is None or self.data.follower.is_current)
         found = self.data.numbered.at(group, number) if self.data is not None else None
         entry = find_entry(self.commit.log, group, number) if self.commit is not None else None
         if found is not None:
@@ -137,6 +140,7 @@ def _of_commit(commit: CommitServer) -> dict[str, Any]:
         "epoch": commit.core.epoch[0],
         "leader": commit.election.leader,
         "index": commit.core.index,
+        "is_current": commit.queries.is_current,  # else what is listed may not be all there is
         "state": _state_of(commit),
         "change_waits_for": commit.sequencer.changing.waits_for if commit.sequencer else "",
         "groups": _groups_of(commit.core, commit.sequencer),
