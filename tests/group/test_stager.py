@@ -122,6 +122,7 @@ def answers(cell: Cell, node: int, key: StageKey, digest: bytes) -> Stages:
 @pytest.mark.req("PIP-03")
 def test_data_servers_say_what_is_on_their_disks_and_what_is_in_vain() -> None:
     cell = led_cell()
+    cell.propose(OpenRequest(CELL, OWNER, 1, 0, 0, 4))
     _, batch = staged()
     key = key_of(batch)
     uuid = cell.data[1].uuid

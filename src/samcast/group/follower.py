@@ -119,6 +119,11 @@ class Follower:
         """Something is known to be committed that isn't folded yet."""
         return self.core.index < self.claimed
 
+    def has_heard_since(self, since_ms: int) -> bool:
+        """Whether all is folded that is known to be committed, and somebody who may know more has
+        spoken since. No proof: who spoke may have been behind, too."""
+        return not self.is_behind and self._heard_ms > since_ms
+
     def due_ms(self) -> int:
         """When to ask next: soon after a hole was seen, else when it has been silent for long."""
         if self.is_behind or self.core.index == 0:

@@ -26,7 +26,14 @@ class GroupSettings:
     entries_per_record_max: int = 256  # of the order journal: a record must fit one segment
     pending_runs_max: int = 200_000  # reports the sequencer remembers; it may forget any
     held_runs_max: int = 100_000  # unnumbered runs a data server keeps
-    held_runs_reserve: int = 10_000  # on top, for each sender's lowest run and for fetches
+    held_runs_reserve: int = 10_000  # on top, for runs that are next in line; as many for fetches
+    held_stages_max: int = 100_000  # undecided stages a data server keeps
+    staged_bytes_max: int = (
+        32 * 1024**3
+    )  # of one owner, and of one client: 1000 of 16 MiB fit twice
+    client_percent: int = 10  # of these bounds, what one client may take; of stages, one owner, too
+    waiting_runs_max: int = 1000  # batches that a data server can't place yet, in memory
+    waiting_bytes_max: int = 64 * 1024 * 1024  # of the same, in bytes
     member_runs_max: int = 10_000  # payloads a member keeps before it can deliver them
     member_bytes_max: int = 64 * 1024 * 1024  # of the same, in bytes
     spans_per_request_max: int = 64
@@ -37,9 +44,14 @@ class GroupSettings:
     suspect_ms: int = 300  # silence of the sequencer before a pre-vote
     retry_ms: int = 40  # first repeat of what got no answer; doubles
     retry_max_ms: int = 1000
+    report_max_ms: int = 120_000  # between reports of what isn't next in line: it may be for ever
     collect_interval_ms: int = 1000  # between two looks at what may go
     abandoned_ms: int = 24 * 3600 * 1000  # a stage so old without a decision: ABORT is proposed
     fetch_after_ms: int = 60  # a run below k_data waits this long before others must fetch it
+
+    def share(self, most: int) -> int:
+        """What one client may take of what there is for all."""
+        return max(1, most * self.client_percent // 100)
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -234,7 +234,7 @@ def drop_by_timer() -> None:
         seen: dict[BatchKey, int] = self.__dict__.setdefault("seen_ms", {})
         for key in self.unnumbered.all():
             held = self.unnumbered.get(key)
-            if held.is_durable and self._now_ms - seen.setdefault(key, self._now_ms) > 60:
+            if held.is_durable and self.now_ms - seen.setdefault(key, self.now_ms) > 60:
                 self.dropping.drop(key, out)
         before(self, out)
 
@@ -367,14 +367,14 @@ def ack_before_sync() -> None:
 
 def report_before_sync() -> None:
     """A data server reports what isn't durable."""
-    before = DataServer._store
+    before = DataServer.store
 
-    def store(self: Any, sender: NodeId, key: BatchKey, batch: Any, out: list[Effect]) -> None:
-        before(self, sender, key, batch, out)
+    def store(self: Any, sender: NodeId, key: BatchKey, *args: Any, **how: Any) -> None:
+        before(self, sender, key, *args, **how)
         self.unnumbered.get(key).is_durable = True
         self.reports.add(key)
 
-    replace(DataServer, "_store", store)
+    replace(DataServer, "store", store)
 
 
 def unmarked_truncation() -> None:
