@@ -35,6 +35,7 @@ SMALL = GroupSettings(
     held_runs_max=10,
     held_runs_reserve=10,
     held_stages_max=10,
+    decision_stages_max=2,
     client_percent=20,
     staged_bytes_max=500,
 )

@@ -15,7 +15,9 @@ from samcast.wire.order import named_sender, unnamed_sender
 from tests.real.conftest import running
 from tests.real.striking import NODES
 
-SMALL = GroupSettings(held_runs_max=100, held_runs_reserve=20, held_stages_max=100)
+SMALL = GroupSettings(
+    held_runs_max=100, held_runs_reserve=20, held_stages_max=100, decision_stages_max=10
+)
 MANY = 500  # of each kind
 WAIT_S = 20.0
 COLUMNS = columns_from_messages([Message(b"junk")])

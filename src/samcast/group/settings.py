@@ -58,6 +58,12 @@ class GroupSettings:
             value = getattr(self, name)
             if isinstance(value, int) and value < (0 if isinstance(value, bool) else 1):
                 raise ConfigError(f"{name} is {value}; it must be at least 1")
+        if self.share(self.held_stages_max) < self.decision_stages_max:
+            raise ConfigError(
+                f"decision_stages_max is {self.decision_stages_max}: one owner may stage only"
+                f" {self.share(self.held_stages_max)}, which is {self.client_percent} % of"
+                " held_stages_max"
+            )
         if self.suspect_ms <= 2 * self.heartbeat_interval_ms:
             raise ConfigError(
                 f"suspect_ms is {self.suspect_ms}: with a heartbeat every "

@@ -11,6 +11,7 @@ from samcast.group.election import State
 from samcast.group.storage import Freed
 from samcast.sim.client_faults import ClientFaults
 from samcast.sim.cluster import Cluster
+from samcast.sim.junk import Junk
 from samcast.sim.network_faults import NetworkFaults
 from samcast.sim.plots import Plots
 from samcast.sim.server_faults import ServerFaults
@@ -34,11 +35,12 @@ class Faults:
         self.network = NetworkFaults(self)
         self.servers = ServerFaults(self)
         self.clients = ClientFaults(self)
+        self.junk = Junk(self)
         self.plots = Plots(self)
         kinds: list[list[Callable[[], None]]] = [
             self.timed(self.network.menu()), self.servers.process_menu(),
             self.servers.disk_menu(), self.timed(self.clients.menu()),
-            self.plots.menu(),
+            self.timed(self.junk.menu()), self.plots.menu(),
         ]  # fmt: skip
         self._menu = [fault for kind in kinds for fault in kind]
         if self.chance.happens(0.7):

@@ -14,6 +14,7 @@ from samcast.machine.ports import Effect, NodeId, Send
 from samcast.machine.quorum import lists
 from samcast.sim import disk
 from samcast.sim.mutant import Mutant, replace
+from samcast.sim.mutant_admission import ADMISSION_MUTANTS
 from samcast.sim.mutant_changes import CHANGE_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
@@ -419,4 +420,5 @@ MUTANTS: Sequence[Mutant] = (
     *SENDER_MUTANTS,
     *RETENTION_MUTANTS,
     *CHANGE_MUTANTS,
+    *ADMISSION_MUTANTS,
 )
