@@ -10,7 +10,7 @@ from samcast.group.storage import DropBatch, StoreBatch
 from samcast.machine.ports import Effect, NodeId, Received, Ticked
 from samcast.wire.batch import Batch, encode_batch
 from samcast.wire.blocked import Blocked, Reason
-from samcast.wire.group import AnswerKind, Answers, Heartbeat, Repair
+from samcast.wire.group import AnswerKind, Answers, Heartbeat, OrderRequest, Repair
 from samcast.wire.order import CELL, HASH_NONE, GroupEntry, GroupRemovedEntry, unnamed_sender
 from tests.group.build import (
     ANN,
@@ -91,6 +91,15 @@ def test_a_server_that_has_just_started_refuses_nothing() -> None:
     assert (stored(effects), sent(effects, CLIENT)) == ([], [])
     server.step([arrived(of)])
     assert stored(server.step([commit(server, *OPENING)])) == [of]
+
+
+def test_a_batch_that_waits_has_its_server_ask_what_it_may_have_missed() -> None:
+    server = serving()
+    settle(server, [Ticked(1000), beat(server)])
+    effects = server.step([arrived(batch(1, group=GROUP + 1))])
+    assert sent(effects) == [OrderRequest(server.follower.core.index + 1)]
+    effects = server.step([Ticked(1001), arrived(batch(2, group=GROUP + 1))])
+    assert sent(effects) == []  # Not for each.
 
 
 def test_who_is_behind_never_says_that_something_is_not_there() -> None:

@@ -48,10 +48,15 @@ def error_of(kind: AnswerKind) -> ClientError:
 REASONS: dict[int, str] = {
     Reason.UNKNOWN_GROUP: "the cluster knows no such group: open it again by its name",
     Reason.BORN_AHEAD: "the cluster has fewer messages than this sender has heard of",
-    Reason.UNKNOWN_NAME: "the cluster knows no such sender's name: open it again",
+    Reason.UNKNOWN_NAME: "the cluster knows no such name: open it again",
     Reason.SENDER_RUNS: "{} batches of this sender wait for a number",
     Reason.CLIENT_RUNS: "{} batches of this client wait for a number, which is its share",
     Reason.ALL_RUNS: "{} batches of all clients wait for a number (held_runs_max)",
+    Reason.CLIENT_STAGES: "{} stages of this client wait for a decision, which is its share",
+    Reason.CLIENT_BYTES: "more than {} bytes of this client would wait for a decision",
+    Reason.OWNER_STAGES: "{} stages of this name wait for a decision, which is its share",
+    Reason.OWNER_BYTES: "more than {} bytes of this name would wait for a decision",
+    Reason.ALL_STAGES: "{} stages of all clients wait for a decision (held_stages_max)",
     Reason.DISK_FULL: "a disk is full: make room there",
 }
 

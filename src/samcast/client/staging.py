@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from samcast.client.engine import Engine, wall_ms
+from samcast.client.outbox import blocked_by
 from samcast.errors import ConfigError, FencedError, RefusedError, WaitTimeoutError
 from samcast.group.settings import GroupSettings
 from samcast.group.stager import Place, Stage, StageHeld, Stager, StagingOver
@@ -141,6 +142,7 @@ class Staging:
                     raise WaitTimeoutError(
                         f"{before} bytes were not on the disks of enough nodes within {HELD_S:.0f}"
                         " s: are enough of them up, and have they room (`samcast doctor`)?"
+                        f"{blocked_by(self._stager.blocked)}"
                     )
             if self._is_over:
                 raise fenced(self._name)

@@ -75,7 +75,7 @@ class Admitting:
             out.append(Warn("run-overlap", f"{sender}: {key} overlaps another run"))
             return
         if self.unknown(batch):
-            self.room.put(key, batch, sender, server.now_ms)
+            self._wait(sender, key, batch)
             return
         bound = self._bound_of_run(sender, key)
         is_reserved = bound is not None and self._has_reserve(sender, batch)
@@ -103,7 +103,7 @@ class Admitting:
             out.append(Warn("stage-refused", f"{sender}: an owner without a name"))
             return
         if self.unknown(batch):
-            self.room.put(key, batch, sender, server.now_ms)
+            self._wait(sender, key, batch)
             return
         bound = self.bound_of_stage(sender, key, len(batch.columns))
         if bound is not None:
@@ -133,6 +133,10 @@ class Admitting:
             if row is None or row.incarnation < batch.incarnation:
                 return Reason.UNKNOWN_NAME
         return None
+
+    def _wait(self, client: NodeId, key: BatchKey, batch: Batch) -> None:
+        self.room.put(key, batch, client, self._server.now_ms)
+        self._server.follower.hurry(self._server.now_ms)
 
     def on_folded(self) -> None:
         """The fold has moved: what waits may be known by now."""
