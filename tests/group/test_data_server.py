@@ -148,16 +148,6 @@ def test_a_new_sequencer_hears_of_everything_that_has_no_number() -> None:
     assert (report.epoch, report.runs) == (later, (reported(batch(1, sender=BOB)),))
 
 
-@pytest.mark.req("GRP-01")
-def test_before_any_sequencer_is_known_runs_are_stored_and_wait() -> None:
-    server = data_server()
-    effects = settle(server, [arrived(batch(1))])
-    assert len(only(StoreBatch, effects)) == 1
-    assert reports(effects) == []
-    (report,) = reports(server.step([commit(server, *OPENING)]))
-    assert report.runs == (reported(batch(1)),)
-
-
 def test_a_run_that_is_here_is_not_stored_again() -> None:
     server = serving()
     assert len(only(StoreBatch, server.step([arrived(batch(1)), arrived(batch(1))]))) == 1
@@ -191,7 +181,7 @@ def test_a_run_that_only_touches_another_is_taken(of: Batch) -> None:
 
 # Bounds.
 
-FEW = GroupSettings(held_runs_max=3, held_runs_reserve=2)
+FEW = GroupSettings(held_runs_max=3, held_runs_reserve=2, client_percent=100)
 
 
 def full() -> DataServer:

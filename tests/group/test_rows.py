@@ -102,9 +102,9 @@ def test_a_counter_above_the_next_is_held_and_one_below_is_never_numbered_again(
     assert not number(core, batch(1, 3))
 
 
-def test_a_run_of_a_group_that_is_not_made_yet_is_held_and_of_the_cell_never_numbered() -> None:
+def test_a_run_of_a_group_that_is_not_made_yet_or_of_the_cell_is_not_numbered() -> None:
     core = group()
-    assert admission(core, batch(group=GROUP + 1)) is Admission.HOLD
+    assert admission(core, batch(group=GROUP + 1)) is Admission.NEVER
     assert admission(core, batch(group=0)) is Admission.NEVER
     assert not number(core, batch(group=GROUP + 1))
     assert not core.apply(run_entry(batch(group=0), core.index + 1))

@@ -16,6 +16,7 @@ from samcast.group.sender import (
 from samcast.group.settings import GroupSettings
 from samcast.machine.ports import Channel, Effect, Multicast, NodeId, Received, Send, Ticked
 from samcast.wire.batch import Batch
+from samcast.wire.blocked import Blocked, Reason
 from samcast.wire.group import (
     Answer,
     AnswerKind,
@@ -350,3 +351,16 @@ def test_an_outcome_that_makes_no_sense_changes_nothing(outcome: Outcome) -> Non
     effects = one.step([Received(1, msgspec.structs.replace(outcome, nonce=nonce))])
     assert only(Opened, effects) == []
     assert (one.state, one.incarnation) == (State.OPENING, request.incarnation)
+
+
+def test_a_batch_that_a_data_server_does_not_take_is_repeated_and_the_reason_is_kept() -> None:
+    one, (first, second) = sending(1, 2)
+    key = (GROUP, one.id, 1, second.counter_first, 0)
+    said = Blocked(((key, Reason.CLIENT_RUNS, 7), ((GROUP, b"x" * 16, 1, 1, 0), 99, 0)))
+    assert one.step([Received(1, said)]) == []  # No outcome: another server may have taken it.
+    assert one.blocked == (Reason.CLIENT_RUNS, 7)
+    assert one.unconfirmed == 2
+    again = batches(one.step([Ticked(SETTINGS.retry_ms)]))
+    assert [of.counter_first for of in again] == [first.counter_first, second.counter_first]
+    one.step([answered(second, AnswerKind.NUMBER, 6)])
+    assert one.blocked is None

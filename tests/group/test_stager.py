@@ -15,6 +15,7 @@ from samcast.group.stager import (
 )
 from samcast.machine.ports import NEVER_MS, Channel, Effect, Multicast, Received, Send, Ticked
 from samcast.wire.batch import Batch
+from samcast.wire.blocked import Blocked, Reason
 from samcast.wire.group import OpenRequest
 from samcast.wire.order import CELL
 from samcast.wire.stages import StageKey, Stages, StagesRequest
@@ -109,6 +110,16 @@ def test_stages_have_numbers_of_their_own() -> None:
     assert effect.message.stage == 4098
 
 
+def test_why_a_data_server_does_not_take_a_stage_is_kept_until_enough_have_it() -> None:
+    stager, batch = staged()
+    said = Blocked(((key_of(batch), Reason.OWNER_STAGES, 9),))
+    assert stager.step([Received(1, said)]) == []
+    assert stager.blocked == (Reason.OWNER_STAGES, 9)
+    held = [Received(n, Stages(uuid_of(n), (key_of(batch),), (), (), ())) for n in (2, 3)]
+    assert only(StageHeld, stager.step(held))
+    assert stager.blocked is None
+
+
 # The other side.
 
 
@@ -122,6 +133,7 @@ def answers(cell: Cell, node: int, key: StageKey, digest: bytes) -> Stages:
 @pytest.mark.req("PIP-03")
 def test_data_servers_say_what_is_on_their_disks_and_what_is_in_vain() -> None:
     cell = led_cell()
+    cell.propose(OpenRequest(CELL, OWNER, 1, 0, 0, 4))
     _, batch = staged()
     key = key_of(batch)
     uuid = cell.data[1].uuid

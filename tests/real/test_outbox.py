@@ -5,9 +5,10 @@ import threading
 import pytest
 
 from samcast.client.outbox import BATCH_BYTES, BATCH_MESSAGES, Outbox
-from samcast.errors import RefusedError
+from samcast.errors import RefusedError, WaitTimeoutError
 from samcast.group.sender import Confirmed, Sender, Submitted
 from samcast.wire.batch import cells_of, make_batch
+from samcast.wire.blocked import Reason
 from tests.group.build import CONFIGURATION, GROUP, Draws
 from tests.group.test_sender import SETTINGS
 
@@ -126,3 +127,23 @@ def test_what_is_large_goes_as_it_is_and_in_its_place() -> None:
     sent.confirm(3)
     assert large.number(0) == 4
     assert [one[0] for one in sent.messages(3)] == [b"last"]
+
+
+@pytest.mark.parametrize(
+    ("blocked", "said"),
+    [
+        ((Reason.CLIENT_RUNS, 7), "blocked: 7 batches of this client"),
+        ((Reason.UNKNOWN_GROUP, 0), "blocked: the cluster knows no such group"),
+        ((77, 5), "blocked: reason 77, bound 5"),
+    ],
+)
+def test_who_waits_in_vain_hears_what_stands_in_the_way(
+    blocked: tuple[int, int], said: str
+) -> None:
+    sent = Sent()
+    receipt = sent.outbox.put(b"a")
+    sent.outbox._sender.blocked = blocked
+    with pytest.raises(WaitTimeoutError, match=said):
+        receipt.number(0)
+    with pytest.raises(WaitTimeoutError, match=said):
+        sent.outbox.flush(0)

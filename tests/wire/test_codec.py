@@ -57,7 +57,7 @@ def test_every_control_message_is_read_back_as_it_was_said(
 
 def test_no_two_control_messages_share_a_tag() -> None:
     tags = [kind.__struct_config__.tag for kind in KINDS]
-    assert tags == list(range(1, len(KINDS) + 1))
+    assert len(tags) == len(dict.fromkeys(tags))
 
 
 def test_every_control_message_is_frozen_and_positional() -> None:

@@ -21,6 +21,7 @@ from samcast.errors import (
 from samcast.group.sender import Confirmed, Failed, Opened, Sender, Stopped, Submitted
 from samcast.machine.ports import Effect
 from samcast.wire.batch import columns_from_cells
+from samcast.wire.blocked import Reason
 from samcast.wire.errors import WireError
 from samcast.wire.group import AnswerKind
 
@@ -58,13 +59,39 @@ def all_of(errors: list[ClientError]) -> ClientError:
     return error
 
 
+REASONS: dict[int, str] = {
+    Reason.UNKNOWN_GROUP: "the cluster knows no such group: open it again by its name",
+    Reason.BORN_AHEAD: "the cluster has fewer messages than this sender has heard of",
+    Reason.UNKNOWN_NAME: "the cluster knows no such name: open it again",
+    Reason.SENDER_RUNS: "{} batches of this sender wait for a number",
+    Reason.CLIENT_RUNS: "{} batches of this client wait for a number, which is its share",
+    Reason.ALL_RUNS: "{} batches of all clients wait for a number (held_runs_max)",
+    Reason.CLIENT_STAGES: "{} stages of this client wait for a decision, which is its share",
+    Reason.CLIENT_BYTES: "more than {} bytes of this client would wait for a decision",
+    Reason.OWNER_STAGES: "{} stages of this name wait for a decision, which is its share",
+    Reason.OWNER_BYTES: "more than {} bytes of this name would wait for a decision",
+    Reason.ALL_STAGES: "{} stages of all clients wait for a decision (held_stages_max)",
+    Reason.DISK_FULL: "a disk is full: make room there",
+}
+
+
+def blocked_by(blocked: tuple[int, int] | None) -> str:
+    """What a data server said against taking a batch, for the end of a sentence."""
+    if blocked is None:
+        return ""
+    reason, bound = blocked
+    text = REASONS.get(reason, f"reason {reason}, bound {bound}")  # a later version's
+    return f" (blocked: {text.format(bound)})"
+
+
 class Packed:
     """A batch, from the first message put into it until its outcome is known."""
 
-    __slots__ = ("_calls", "_lock", "bodies", "count", "error", "headers", "is_done", "is_told",
-                 "keys", "number_first", "size")  # fmt: skip
+    __slots__ = ("_calls", "_lock", "_sender", "bodies", "count", "error", "headers", "is_done",
+                 "is_told", "keys", "number_first", "size")  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
         self.bodies: list[bytes] = []
         self.keys: list[bytes] | None = None
         self.headers: list[bytes] | None = None
@@ -119,6 +146,7 @@ class Packed:
             if not known.wait(timeout_s):
                 raise WaitTimeoutError(
                     f"not confirmed within {timeout_s} s; it may still be: wait again"
+                    f"{blocked_by(self._sender.blocked)}"
                 )
         if self.error is not None:
             self.is_told = True
@@ -169,7 +197,7 @@ class Outbox:
         self._wake = wake
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        self._open = Packed()
+        self._open = Packed(self._sender)
         self._ready: deque[Packed] = deque()
         self._under_way: dict[int, Packed] = {}
         self._token = 0
@@ -247,7 +275,7 @@ class Outbox:
     def _close(self) -> None:
         """What comes goes into another batch."""
         self._ready.append(self._open)
-        self._open = Packed()
+        self._open = Packed(self._sender)
 
     @staticmethod
     def _put_rest(packed: Packed, place: int, key: bytes, headers: bytes) -> None:
@@ -258,7 +286,7 @@ class Outbox:
 
     def put_columns(self, columns: bytes, count: int) -> Receipt:
         """Send a batch that is already packed; the receipt is of its first message."""
-        packed = Packed()
+        packed = Packed(self._sender)
         packed.bodies = [columns]
         packed.size = len(columns)
         packed.number_first = -count  # says that it is packed; replaced by the outcome
@@ -301,7 +329,7 @@ class Outbox:
         if not self.settle(timeout_s):
             raise WaitTimeoutError(
                 f"{self.unconfirmed:,} messages are not confirmed after {timeout_s} s; they may"
-                " still be: wait again"
+                f" still be: wait again{blocked_by(self._sender.blocked)}"
             )
         errors = self.take_errors()
         if errors:
@@ -345,7 +373,7 @@ class Outbox:
             packed.disown(error)
         self._under_way.clear()
         self._ready.clear()
-        self._open = Packed()
+        self._open = Packed(self._sender)
         self._failed.clear()
 
     # the client's thread
@@ -358,7 +386,7 @@ class Outbox:
             self._ready.clear()
             if self._open.bodies and not self._under_way and not batches:
                 batches.append(self._open)
-                self._open = Packed()
+                self._open = Packed(self._sender)
             first = self._token + 1
             self._token += len(batches)
             # At once: who flushes, or stops us, must find each batch somewhere.
@@ -411,7 +439,7 @@ class Outbox:
                 waiting.append(self._open)
             self._under_way.clear()
             self._ready.clear()
-            self._open = Packed()
+            self._open = Packed(self._sender)
             self._room.notify_all()
         self.opened.set()
         for packed in waiting:

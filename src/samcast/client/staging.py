@@ -15,6 +15,7 @@ from typing import Any
 
 from samcast.client.ending import Ended
 from samcast.client.engine import Engine, wall_ms
+from samcast.client.outbox import blocked_by
 from samcast.errors import (
     ClientError,
     ConfigError,
@@ -151,6 +152,7 @@ class Staging:
                     raise WaitTimeoutError(
                         f"{before} bytes were not on the disks of enough nodes within {HELD_S:.0f}"
                         " s: are enough of them up, and have they room (`samcast doctor`)?"
+                        f"{blocked_by(self._stager.blocked)}"
                     )
             if self._is_over:
                 raise fenced(self._name)

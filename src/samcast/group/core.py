@@ -138,7 +138,7 @@ class Core:
         """Whether a run is next in line here."""
         rows = self.groups.get(group)
         if rows is None or group == CELL:
-            return Admission.HOLD if group >= self.group_next else Admission.NEVER
+            return Admission.NEVER  # Nobody can have known a group that isn't there yet.
         return rows.admission(sender, incarnation, counter_first, birth)
 
     def answer(self, asked: Asked) -> tuple[AnswerKind, int] | None:

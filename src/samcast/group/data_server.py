@@ -12,16 +12,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from samcast.group.admission import Admitting
 from samcast.group.collecting import Collecting
 from samcast.group.dropping import Dropping
 from samcast.group.election import speaks_for
 from samcast.group.follower import Follower
 from samcast.group.joining import Joining
 from samcast.group.listing import DataRecovery, FoundBatch, with_marks
-from samcast.group.payloads import Held, Numbered, Unnumbered, asked_of, key_of
+from samcast.group.payloads import Held, Numbered, Unnumbered
 from samcast.group.repair import Repairs
 from samcast.group.reports import Reports
-from samcast.group.rows import answer_of
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import (
     BatchKey,
@@ -74,7 +74,6 @@ from samcast.wire.order import (
     OpenEntry,
     RunEntry,
     SenderRemovedEntry,
-    is_named,
 )
 from samcast.wire.retention import Collected
 from samcast.wire.rows import RowsRequest
@@ -97,7 +96,7 @@ class DataServer:
         self.node = node
         self.uuid = recovery.uuid
         self.settings = settings
-        self._now_ms = 0
+        self.now_ms = 0
         self.follower = Follower(node, configuration, settings)
         self.unnumbered = Unnumbered()
         self.numbered = Numbered()
@@ -112,10 +111,11 @@ class DataServer:
         self.streams = Streams(self)
         self.collecting = Collecting(self)
         self.dropping = Dropping(self)
+        self.admitting = Admitting(self)
         self._joining = Joining(node, self.uuid, ROLE_DATA, settings)
         self._recover(recovery)
         self._handlers: dict[type, Handler] = {
-            Batch: self._on_batch,
+            Batch: self.admitting.on_batch,
             Commit: self._on_claim,
             Heartbeat: self._on_claim,
             CommitSubmit: self._on_submit,
@@ -177,7 +177,7 @@ class DataServer:
             elif type(event) is Stored:
                 self._on_stored(event.token)
             elif type(event) is Ticked:
-                self._now_ms = event.now_ms
+                self.now_ms = event.now_ms
             elif type(event) is Rotted:
                 self._on_rotted(event.key)
             elif type(event) is Filled or type(event) is Freed:
@@ -188,20 +188,21 @@ class DataServer:
     def due_ms(self) -> int:
         """The next report, repair or question."""
         due = min(self.follower.due_ms(), self.unnumbered.due_ms())
-        due = min(due, self.collecting.due_ms(due))
+        due = min(due, self.collecting.due_ms(due), self.admitting.due_ms())
         if not self.numbered.is_whole:
             due = min(due, self.repairs.due_ms)
-        return max(due, self._now_ms + 1)
+        return max(due, self.now_ms + 1)
 
     def _on_drained(self, out: list[Effect]) -> None:
-        self.follower.on_tick(self._now_ms, out)
-        self.repairs.ask(self._now_ms, out)
+        self.follower.on_tick(self.now_ms, out)
+        self.repairs.ask(self.now_ms, out)
         self.dropping.on_drained(out)
+        self.admitting.on_drained(self.now_ms, out)
         self._joining.see(self.follower.configuration, out)
-        self._joining.ask(self._now_ms, out)
-        self.reports.on_drained(self._now_ms, out)
+        self._joining.ask(self.now_ms, out)
+        self.reports.on_drained(self.now_ms, out)
         self.streams.on_drained(out)
-        self.collecting.on_drained(self._now_ms, out)
+        self.collecting.on_drained(self.now_ms, out)
         self._send_answers(out)
 
     @property
@@ -216,78 +217,20 @@ class DataServer:
 
     # payloads coming in
 
-    def _on_batch(self, sender: NodeId, batch: Batch, out: list[Effect]) -> None:
-        key = key_of(batch)
-        if batch.stage:
-            self._on_stage(sender, key, batch, out)
-            return
-        asked = asked_of(batch)
-        answer = self.follower.core.answer(asked)
-        if answer is not None:
-            self._answer(sender, answer_of(asked, *answer))
-            is_lacking = answer[0] is AnswerKind.NUMBER and key not in self.numbered
-            is_wanted = answer[1] + batch.count - 1 > self.follower.core.collected(batch.group)
-            if is_lacking and is_wanted and not self.is_full:
-                self.store_numbered(key, batch, answer[1], out)
-            return
-        if key in self.numbered:  # Our marks know more than our fold, which is still behind.
-            is_same = self.numbered.digest_of(key) == batch.digest
-            kind = AnswerKind.NUMBER if is_same else AnswerKind.CONFLICT
-            number = self.numbered.number_of(key) if is_same else 0
-            self._answer(sender, answer_of(asked, kind, number))
-            return
-        held = self.unnumbered.get(key)
-        if held is not None:
-            if held.digest != batch.digest:
-                out.append(Warn("run-conflict", f"{sender}: {key} has two contents"))
-                return
-            held.origin = sender
-            held.confirmed_below = max(held.confirmed_below, batch.confirmed_below)
-            return
-        if self.unnumbered.overlaps(key, batch.count):
-            out.append(Warn("run-overlap", f"{sender}: {key} overlaps another run"))
-            return
-        if not self._has_room(batch):
-            out.append(Warn("data-full", f"{len(self.unnumbered)} runs wait for a number"))
-            return
-        self._store(sender, key, batch, out)
-
-    def _has_room(self, batch: Batch, is_fetch: bool = False) -> bool:
-        """First transmissions stop at the bound; what others wait for goes on into the reserve."""
-        if self.is_full:
-            return False
-        count = len(self.unnumbered)
-        if count < self.settings.held_runs_max:
-            return True
-        rows = self.follower.core.groups.get(batch.group)
-        row = rows.row(batch.sender) if rows is not None else None
-        is_next = batch.counter_first == (row.next if row is not None else 1)
-        room = self.settings.held_runs_max + self.settings.held_runs_reserve
-        return (is_next or is_fetch) and count < room
-
-    def _on_stage(self, sender: NodeId, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
-        if key in self.numbered:
-            return
-        lacking_at = self.numbered.expects(key, batch.digest)
-        if lacking_at and not self.is_full:
-            self.store_numbered(key, batch, lacking_at, out)
-            return
-        if self.dropping.may_drop_stage(key, batch.birth):
-            return
-        held = self.unnumbered.get(key)
-        if held is not None:
-            if held.digest != batch.digest:
-                out.append(Warn("stage-conflict", f"{sender}: {key} has two contents"))
-            return
-        if not is_named(batch.sender) or not self._has_room(batch, is_fetch=True):
-            out.append(Warn("stage-refused", f"{sender}: no room, or an owner without a name"))
-            return
-        self._store(sender, key, batch, out)
-
-    def _store(self, sender: NodeId, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
+    def store(
+        self,
+        sender: NodeId,
+        key: BatchKey,
+        batch: Batch,
+        out: list[Effect],
+        *,
+        is_reserved: bool = False,
+    ) -> None:
+        """A payload without a number has been admitted."""
         facts = (batch.count, batch.birth, batch.digest, batch.sent_ms)
         held = Held(*facts, len(batch.columns))
-        held.origin = sender
+        held.origin = held.client = sender
+        held.is_reserved = is_reserved
         held.confirmed_below = batch.confirmed_below
         self.unnumbered.add(key, held)
         self._write(key, batch, out)
@@ -308,7 +251,7 @@ class DataServer:
         self._write(key, batch, out)
 
     def _note(self, key: BatchKey, number_last: int, size: int) -> None:
-        self.collecting.note(key[0], number_last, size, self._now_ms)
+        self.collecting.note(key[0], number_last, size, self.now_ms)
 
     def _on_stored(self, token: int) -> None:
         while self._writing and self._writing[0][0] <= token:
@@ -325,9 +268,9 @@ class DataServer:
         if not speaks_for(sender, claim.epoch, out):
             return
         committed: list[tuple[int, AnyEntry]] = []
-        self.follower.on_claim(claim, self._now_ms, committed)
+        self.follower.on_claim(claim, self.now_ms, committed)
         self._apply(committed, out)
-        self._joining.on_claim(sender, claim.configuration, self._now_ms, out)
+        self._joining.on_claim(sender, claim.configuration, self.now_ms, out)
 
     def _on_moved(self, sender: NodeId, moved: Moved, out: list[Effect]) -> None:
         self.follower.told = newer(self.follower.told, moved.configuration)
@@ -336,16 +279,16 @@ class DataServer:
         if not speaks_for(sender, submit.epoch, out):
             return
         committed: list[tuple[int, AnyEntry]] = []
-        self.follower.on_submit(submit, self._now_ms, committed)
+        self.follower.on_submit(submit, self.now_ms, committed)
         self._apply(committed, out)
 
     def _on_order_reply(self, sender: NodeId, reply: OrderReply, out: list[Effect]) -> None:
         committed: list[tuple[int, AnyEntry]] = []
-        self.follower.on_order_reply(sender, reply, self._now_ms, committed, out)
+        self.follower.on_order_reply(sender, reply, self.now_ms, committed, out)
         self._apply(committed, out)
 
     def _on_snapshot_reply(self, sender: NodeId, reply: SnapshotReply, out: list[Effect]) -> None:
-        if not self.follower.on_snapshot_reply(sender, reply, self._now_ms, out):
+        if not self.follower.on_snapshot_reply(sender, reply, self.now_ms, out):
             return
         for group, rows in self.follower.core.groups.items():
             # What came before the snapshot is known by number only.
@@ -354,6 +297,8 @@ class DataServer:
                 self.numbered.lack_span(group, 1, rows.head + 1)
         self._settle_skipped()
         self.dropping.on_skipped()
+        self.reports.hurry_all()
+        self.admitting.on_folded()
 
     def _settle_skipped(self) -> None:
         """Of what we hold some may have been numbered in the stretch that the snapshot skipped."""
@@ -373,6 +318,7 @@ class DataServer:
             if type(entry) is RunEntry:
                 key = (entry.group, entry.sender, entry.incarnation, entry.counter_first, 0)
                 self._on_numbered(key, entry.count, entry.digest, entry.number_first)
+                self.reports.hurry((*key[:3], entry.counter_first + entry.count, 0))
                 groups[entry.group] = None
             elif type(entry) is DecisionEntry:
                 groups.update(dict.fromkeys(part.group for part in entry.parts))
@@ -382,6 +328,7 @@ class DataServer:
                 owners[entry.owner] = None
             elif type(entry) is OpenEntry or type(entry) is SenderRemovedEntry:
                 owners[entry.sender] = None
+                self._hurry_opened(entry)
             elif type(entry) is CollectEntry:
                 self.collecting.collect(entry.group, out)
             elif type(entry) is GroupRemovedEntry:
@@ -391,6 +338,14 @@ class DataServer:
             self.dropping.drop_expired(group, out)
         for owner in owners:
             self.dropping.drop_stages(owner, out)
+        self.admitting.on_folded()
+
+    def _hurry_opened(self, entry: OpenEntry | SenderRemovedEntry) -> None:
+        """The next run of a name that was opened may be here already."""
+        rows = self.follower.core.groups.get(entry.scope)
+        row = rows.named.get(entry.sender) if rows is not None else None
+        if row is not None:
+            self.reports.hurry((entry.scope, entry.sender, row.incarnation, row.next, 0))
 
     def _on_decided(self, entry: DecisionEntry) -> None:
         for part in entry.parts:
@@ -415,7 +370,7 @@ class DataServer:
         self.reports.mark(key, number_first)
         if held.origin and self._is_my_turn(key, held.origin):
             answer = Answer(AnswerKind.NUMBER, *key[:4], count, number_first, digest)
-            self._answer(held.origin, answer)
+            self.answer(held.origin, answer)
 
     def _is_my_turn(self, key: BatchKey, origin: NodeId) -> bool:
         """One data server tells the sender at once, the one it is connected to if there is such;
@@ -432,7 +387,8 @@ class DataServer:
 
     # answers
 
-    def _answer(self, to: NodeId, answer: Answer) -> None:
+    def answer(self, to: NodeId, answer: Answer) -> None:
+        """Have a sender told, at the end of the turn."""
         self._answers.setdefault(to, []).append(answer)
 
     def _send_answers(self, out: list[Effect]) -> None:
@@ -452,18 +408,6 @@ class DataServer:
     def has(self, key: BatchKey) -> bool:
         """Whether a payload is here, with or without a number."""
         return key in self.numbered or key in self.unnumbered
-
-    def take_fetched(self, key: BatchKey, batch: Batch, out: list[Effect]) -> None:
-        """A payload without a number that the sequencer asked us to fetch."""
-        if key in self.unnumbered:
-            return
-        if batch.stage and self.dropping.may_drop_stage(key, batch.birth):
-            return
-        if not batch.stage and self.follower.core.answer(asked_of(batch)) is not None:
-            return
-        is_clear = not self.unnumbered.overlaps(key, batch.count)
-        if is_clear and self._has_room(batch, is_fetch=True):
-            self._store(0, key, batch, out)
 
     def _on_rotted(self, key: BatchKey) -> None:
         """The disk lost a payload: it is missing, nothing worse."""

@@ -46,6 +46,9 @@ class Dropping:
         rows = self._server.follower.core.groups.get(group)
         if rows is None:
             return
+        if rows.is_removed:  # A snapshot may have told us, not the entry.
+            self.on_group_removed(group, out)
+            return
         for key in self._server.unnumbered.born_below(group, rows.admission_floor()):
             self.drop(key, out)
 

@@ -48,6 +48,8 @@ class Follower:
         self._turn = node  # which commit server is asked next
         self._ask_due_ms = 0
         self._ask_wait_ms = settings.retry_ms
+        self._asked_ms = -settings.retry_ms
+        self._is_hurried = False
         self._heard_ms = 0
         self._snapshot_index = 0
         self._snapshot = bytearray()
@@ -130,11 +132,24 @@ class Follower:
         has_begun = self._led != EPOCH_NONE and self.core.epoch >= self._led
         return has_begun and not self.is_behind
 
+    def has_heard_since(self, since_ms: int) -> bool:
+        """Whether all is folded that is known to be committed, and somebody who may know more has
+        spoken since. No proof: who spoke may have been behind, too."""
+        return not self.is_behind and self._heard_ms > since_ms
+
     def due_ms(self) -> int:
         """When to ask next: soon after a hole was seen, else when it has been silent for long."""
-        if self.is_behind or self.core.index == 0:
+        if self.is_behind or self.core.index == 0 or self._is_hurried:
             return self._ask_due_ms
         return max(self._ask_due_ms, self._heard_ms + self._settings.suspect_ms)
+
+    def hurry(self, now_ms: int) -> None:
+        """Somebody seems to know more than we do: ask soon, whether we know that we are behind or
+        not."""
+        self._is_hurried = True
+        self._ask_wait_ms = self._settings.retry_ms
+        again_ms = self._asked_ms + self._settings.retry_ms
+        self._ask_due_ms = min(self._ask_due_ms, max(now_ms, again_ms))
 
     def on_tick(self, now_ms: int, out: list[Effect]) -> None:
         """Ask for a hole, or, after silence, whether there is anything new."""
@@ -142,6 +157,8 @@ class Follower:
             return
         self._ask_wait_ms = min(2 * self._ask_wait_ms, self._settings.retry_max_ms)
         self._ask_due_ms = now_ms + self._ask_wait_ms
+        self._asked_ms = now_ms
+        self._is_hurried = False
         server = self.next_server()
         is_moving = len(self._snapshot) > self._snapshot_asked
         self._snapshot_asked = len(self._snapshot)

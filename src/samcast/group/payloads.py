@@ -11,6 +11,7 @@ from samcast.group.listing import FoundBatch, StoredRuns
 from samcast.group.run_map import ByNumber, RunMap
 from samcast.group.sent_times import stretch_within
 from samcast.group.storage import BatchKey, RunSlice
+from samcast.group.usage import Usage
 from samcast.machine.ports import NEVER_MS, NodeId
 from samcast.machine.ranges import Ranges
 from samcast.wire.batch import Batch
@@ -28,8 +29,8 @@ class Held:
     """A payload without a number: stored, or on its way to the disk."""
 
     __slots__ = (
-        "birth", "confirmed_below", "count", "digest", "due_ms", "is_durable", "origin", "sent_ms",
-        "size", "wait_ms",
+        "birth", "client", "confirmed_below", "count", "digest", "due_ms", "is_durable",
+        "is_reserved", "origin", "sent_ms", "size", "wait_ms",
     )  # fmt: skip
 
     def __init__(self, count: int, birth: int, digest: bytes, sent_ms: int, size: int = 0) -> None:
@@ -41,6 +42,8 @@ class Held:
         self.confirmed_below = 0
         self.is_durable = False
         self.origin: NodeId = 0  # who sent it, and so who wants to know its number
+        self.client: NodeId = 0  # in whose share it is; 0: in nobody's
+        self.is_reserved = False  # it came in from the reserve
         self.due_ms = NEVER_MS  # next repeat of its report
         self.wait_ms = 0
 
@@ -88,6 +91,7 @@ class Unnumbered:
         self._owners: dict[bytes, dict[BatchKey, None]] = {}  # stages of an owner
         self._births: dict[int, list[tuple[int, BatchKey]]] = {}  # per group, lowest first
         self._due: list[tuple[int, BatchKey]] = []
+        self.usage = Usage()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -106,6 +110,7 @@ class Unnumbered:
     def add(self, key: BatchKey, held: Held) -> None:
         """A payload came in."""
         self._held[key] = held
+        self.usage.change(key, held, 1)
         if key[4]:
             self._owners.setdefault(key[1], {})[key] = None
             return
@@ -120,6 +125,7 @@ class Unnumbered:
         held = self._held.pop(key, None)
         if held is None:
             return None
+        self.usage.change(key, held, -1)
         if key[4]:
             owned = self._owners[key[1]]
             del owned[key]
@@ -131,6 +137,11 @@ class Unnumbered:
             if not counters:
                 del self._counters[key[:3]]
         return held
+
+    def runs_of(self, key: BatchKey) -> int:
+        """How many runs of the same sender and incarnation wait."""
+        counters = self._counters.get(key[:3])
+        return len(counters) if counters is not None else 0
 
     def overlaps(self, key: BatchKey, count: int) -> bool:
         """Runs of one incarnation must be equal or apart."""

@@ -191,7 +191,7 @@ class Repairs:
                 continue
             if not number_first:
                 self.brought += 1
-                server.take_fetched(key, batch, out)
+                server.admitting.take_fetched(key, batch, out)
             elif server.numbered.wants(key, number_first, batch.count, batch.digest):
                 self.brought += 1
                 server.store_numbered(key, batch, number_first, out)

@@ -1,8 +1,9 @@
 """What a data server reports to the sequencer, and the marks that outlive the order's entries.
 
 A payload is reported once it is durable, again with a growing pause until it has a number, and at
-once in each new epoch. When it is numbered, a mark beside it says so; `applied` is the index up
-to which everything committed is held and marked, durably, which is what lets the order be
+once in each new epoch. What is next in line is repeated often, the rest ever more rarely until its
+turn comes, for that may be never. When it is numbered, a mark beside it says so; `applied` is the
+index up to which everything committed is held and marked, durably, which is what lets the order be
 truncated.
 """
 
@@ -40,6 +41,21 @@ class Reports:
         if held is not None and held.is_durable:
             self._due[key] = None
 
+    def hurry(self, key: BatchKey) -> None:
+        """Its turn has come: if it is here and was not reported for long, that is due now."""
+        held = self._server.unnumbered.get(key)
+        if held is not None and held.wait_ms > self._settings.retry_max_ms:
+            held.wait_ms = 0
+            self.add(key)
+
+    def hurry_all(self) -> None:
+        """Begin again with all of them."""
+        for key in self._server.unnumbered.all():
+            held = self._server.unnumbered.get(key)
+            if held is not None:
+                held.wait_ms = 0
+                self.add(key)
+
     def forget(self, key: BatchKey) -> None:
         """It has a number, or is gone."""
         self._due.pop(key, None)
@@ -63,8 +79,7 @@ class Reports:
         server = self._server
         if server.follower.epoch > self._epoch:
             self._epoch = server.follower.epoch
-            for key in server.unnumbered.all():  # a new sequencer knows nothing of them
-                self.add(key)
+            self.hurry_all()  # A new sequencer knows nothing of them.
         for key in server.unnumbered.due(now_ms):
             self.add(key)
         self._store_marks(out)
@@ -91,7 +106,12 @@ class Reports:
         held = unnumbered.get(key)
         assert held is not None
         first_wait_ms = 2 * self._settings.retry_ms
-        held.wait_ms = min(max(2 * held.wait_ms, first_wait_ms), self._settings.retry_max_ms)
+        wait_ms = max(2 * held.wait_ms, first_wait_ms)
+        if wait_ms > self._settings.retry_max_ms:
+            is_next = self._server.admitting.is_next(key, held.birth)
+            most = self._settings.retry_max_ms if is_next else self._settings.report_max_ms
+            wait_ms = min(wait_ms, most)
+        held.wait_ms = wait_ms
         unnumbered.remind(key, held, now_ms + held.wait_ms)
         return Reported(*key[:4], held.count, held.birth, held.confirmed_below, held.digest, key[4])
 

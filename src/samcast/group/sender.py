@@ -29,6 +29,7 @@ from samcast.machine.ports import (
 )
 from samcast.machine.quorum import servers_with
 from samcast.wire.batch import Batch, make_batch, restamp
+from samcast.wire.blocked import Blocked
 from samcast.wire.group import (
     Answer,
     AnswerKind,
@@ -152,10 +153,12 @@ class Sender:
         self.nonce = self._fresh_nonce()
         self._open_due_ms = 0
         self._open_birth = -1
+        self.blocked: tuple[int, int] | None = None  # why a data server took none of ours, lately
         self._handlers: dict[type, Callable[[Any, list[Effect]], None]] = {
             Answers: self._on_answers,
             Head: self._on_head,
             Outcome: self._on_outcome,
+            Blocked: self._on_blocked,
         }
 
     def _fresh_id(self) -> bytes:
@@ -399,10 +402,23 @@ class Sender:
             if self.state is not State.SENDING:
                 return
 
+    def _on_blocked(self, blocked: Blocked, out: list[Effect]) -> None:
+        """No outcome: others may have taken it, and this one may later. We go on repeating."""
+        for (group, sender, incarnation, counter, stage), reason, bound in blocked.batches:
+            is_ours = (group, sender, incarnation, stage) == (
+                self.group,
+                self.id,
+                self.incarnation,
+                0,
+            )
+            if is_ours and counter in self._runs:
+                self.blocked = (reason, bound)
+
     def _on_answer(self, run: Outgoing, answer: Answer, out: list[Effect]) -> None:
         kind = AnswerKind(answer.kind)
         if kind in (AnswerKind.NUMBER, AnswerKind.CONFIRMED):
             del self._runs[answer.counter_first]
+            self.blocked = None
             if kind is AnswerKind.NUMBER:
                 self._see_head(answer.number_first + answer.count - 1)
             out.append(Confirmed(run.token, answer.number_first))

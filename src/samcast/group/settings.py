@@ -33,7 +33,14 @@ class GroupSettings:
     snapshot_rows_max: int = 1000  # of a core snapshot, encoded in one turn: some 5 ms
     pending_runs_max: int = 200_000  # reports the sequencer remembers; it may forget any
     held_runs_max: int = 100_000  # unnumbered runs a data server keeps
-    held_runs_reserve: int = 10_000  # on top, for each sender's lowest run and for fetches
+    held_runs_reserve: int = 10_000  # on top, for runs that are next in line; as many for fetches
+    held_stages_max: int = 100_000  # undecided stages a data server keeps
+    staged_bytes_max: int = (
+        32 * 1024**3
+    )  # of one owner, and of one client: 1000 of 16 MiB fit twice
+    client_percent: int = 10  # of these bounds, what one client may take; of stages, one owner, too
+    waiting_runs_max: int = 1000  # batches that a data server can't place yet, in memory
+    waiting_bytes_max: int = 64 * 1024 * 1024  # of the same, in bytes
     member_runs_max: int = 10_000  # payloads a member keeps before it can deliver them
     member_bytes_max: int = 64 * 1024 * 1024  # of the same, in bytes
     spans_per_request_max: int = 64
@@ -44,10 +51,15 @@ class GroupSettings:
     suspect_ms: int = 300  # silence of the sequencer before a pre-vote
     retry_ms: int = 40  # first repeat of what got no answer; doubles
     retry_max_ms: int = 1000
+    report_max_ms: int = 120_000  # between reports of what isn't next in line: it may be for ever
     collect_interval_ms: int = 1000  # between two looks at what may go
     abandoned_ms: int = 24 * 3600 * 1000  # a stage so old without a decision: ABORT is proposed
     rejoin_silence_ms: int = 10_000  # of a listed disk, before a new one may take its place
     fetch_after_ms: int = 60  # a run below k_data waits this long before others must fetch it
+
+    def share(self, most: int) -> int:
+        """What one client may take of what there is for all."""
+        return max(1, most * self.client_percent // 100)
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -64,6 +76,12 @@ class GroupSettings:
             raise ConfigError(
                 f"order_bytes_max is {self.order_bytes_max}; records and messages of the order"
                 f" have at most {ORDER_PIECE_BYTES_MAX} bytes"
+            )
+        if self.share(self.held_stages_max) < self.decision_stages_max:
+            raise ConfigError(
+                f"decision_stages_max is {self.decision_stages_max}: one owner may stage only"
+                f" {self.share(self.held_stages_max)}, which is {self.client_percent} % of"
+                " held_stages_max"
             )
         if self.suspect_ms <= 2 * self.heartbeat_interval_ms:
             raise ConfigError(

@@ -23,6 +23,7 @@ from samcast.machine.ports import (
 )
 from samcast.machine.quorum import lists, servers_with
 from samcast.wire.batch import Batch, make_batch
+from samcast.wire.blocked import Blocked
 from samcast.wire.order import ROLE_DATA, Configuration, StageRef
 from samcast.wire.stages import StageKey, Stages, StagesRequest
 
@@ -88,7 +89,8 @@ class Stager:
         self._due_ms = NEVER_MS
         self._wait_ms = ASK_MS
         self._is_over = False
-        self._handlers = {Stages: self._on_stages}
+        self.blocked: tuple[int, int] | None = None  # why a data server took none of ours, lately
+        self._handlers = {Stages: self._on_stages, Blocked: self._on_blocked}
 
     def step(self, events: Sequence[Event]) -> list[Effect]:
         """Take everything that arrived in one turn."""
@@ -96,6 +98,8 @@ class Stager:
         for event in events:
             if type(event) is Received and type(event.message) is Stages:
                 self._on_stages(event.sender, event.message, out)
+            elif type(event) is Received and type(event.message) is Blocked:
+                self._on_blocked(event.message)
             elif type(event) is Stage:
                 self._stage(event, out)
             elif type(event) is Ticked:
@@ -155,6 +159,12 @@ class Stager:
                 sent.sent_ms[server] = self._now_ms
                 out.append(Send(server, sent.batch))
 
+    def _on_blocked(self, blocked: Blocked) -> None:
+        """No outcome: others may have taken it, and this one may later."""
+        for key, reason, bound in blocked.batches:
+            if key in self._sent:
+                self.blocked = (reason, bound)
+
     def _note(self, server: NodeId, key: StageKey, out: list[Effect]) -> None:
         sent = self._sent.get(key)
         if sent is None:
@@ -165,3 +175,4 @@ class Stager:
             ref = StageRef(batch.stage, batch.count, batch.digest)
             out.append(StageHeld(batch.group, ref, len(batch.columns)))
             del self._sent[key]
+            self.blocked = None

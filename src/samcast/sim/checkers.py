@@ -392,6 +392,11 @@ class Names:
         if (scope, name) not in self._removed and scope not in self._groups_removed:
             raise Violation("N", f"{who} heard that its name was given up; it is there")
 
+    def on_no_group(self, who: str, group: int) -> None:
+        """A sender heard that its group is gone."""
+        if group not in self._groups_removed:
+            raise Violation("N", f"{who} heard that group {group} is gone; it is there")
+
     def on_fenced(self, who: str, scope: int, name: bytes, incarnation: int, nonce: int) -> None:
         """A process heard that another one has taken its name."""
         if (scope, name) in self._removed:

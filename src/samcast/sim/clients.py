@@ -161,6 +161,8 @@ class SenderApp:
 
     def _on_stopped(self, process: Process, effect: Stopped) -> None:
         self.is_over = True
+        if effect.kind is AnswerKind.NO_GROUP:
+            self._cluster.judge.names.on_no_group(process.name, self.group)
         if self.is_named and self.is_open and self.sender is not None:
             self._cluster.judge.on_stopped(process, self.sender, effect.kind.name)
 

@@ -18,7 +18,10 @@ SERVER_FAULTS = (
     "sync_error", "disk_full", "disk_slow", "rot_head", "rot_middle", "rot_tail", "rot_vote",
     "rot_data", "wipe", "restore_old",
 )  # fmt: skip
-CLIENT_FAULTS = ("crash_client", "crash_sender", "takeover", "twin")
+CLIENT_FAULTS = (
+    "crash_client", "crash_sender", "takeover", "twin", "junk_group", "junk_birth", "junk_sender",
+    "junk_gap", "junk_stage",
+)  # fmt: skip
 
 NOT_DAMAGED_TWICE = "a disk that is being replaced or repaired is already the damage in the budget"
 ONLY_LEADERS = "it is aimed at a process that leads"

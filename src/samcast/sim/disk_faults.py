@@ -75,6 +75,8 @@ class DiskFaults:
         """What a node asked for before it stopped."""
         disk = process.disk
         assert disk is not None
+        if process.is_up:
+            return
         put_back = self._missing.pop(process.node, None)
         if is_doubtful:
             trust_disk(disk.platter.root, process.node)

@@ -12,6 +12,7 @@ from samcast.group.storage import Freed
 from samcast.sim.client_faults import ClientFaults
 from samcast.sim.cluster import Cluster
 from samcast.sim.disk_faults import DiskFaults
+from samcast.sim.junk import Junk
 from samcast.sim.network_faults import NetworkFaults
 from samcast.sim.plots import Plots
 from samcast.sim.server_faults import ServerFaults
@@ -36,11 +37,12 @@ class Faults:
         self.servers = ServerFaults(self)
         self.disks = DiskFaults(self)
         self.clients = ClientFaults(self)
+        self.junk = Junk(self)
         self.plots = Plots(self)
         kinds: list[list[Callable[[], None]]] = [
             self.timed(self.network.menu()), self.servers.process_menu(),
             self.servers.disk_menu(), self.disks.menu(), self.timed(self.clients.menu()),
-            self.plots.menu(),
+            self.timed(self.junk.menu()), self.plots.menu(),
         ]  # fmt: skip
         self._menu = [fault for kind in kinds for fault in kind]
         if self.chance.happens(0.7):

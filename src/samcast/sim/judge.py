@@ -99,13 +99,20 @@ class Judge:
         elif isinstance(role, DataServer):
             core = role.follower.core
             self._on_folded(process, "data", core.index, core.hash)
-            limits = role.settings
-            most = limits.held_runs_max + limits.held_runs_reserve
-            held = len(role.unnumbered)
-            self.bounded.on_size(process.name, process.life, "unnumbered runs", held, most)
+            self._on_held(process, role)
         elif isinstance(role, Member):
             what = f"undelivered runs of group {role.group}"
             self.bounded.on_size(process.name, process.life, what, *role.load())
+
+    def _on_held(self, process: Process, role: DataServer) -> None:
+        limits, keys = role.settings, role.unnumbered.all()
+        stages = sum(1 for key in keys if key[4])
+        # Beyond the bound, one reserve for runs that are next and one for what is fetched.
+        most = limits.held_runs_max + 2 * limits.held_runs_reserve
+        what = "unnumbered runs"
+        self.bounded.on_size(process.name, process.life, what, len(keys) - stages, most)
+        most = limits.held_stages_max + limits.held_runs_reserve
+        self.bounded.on_size(process.name, process.life, "undecided stages", stages, most)
 
     def _on_commit_server(self, process: Process, role: CommitServer) -> None:
         # One that was stopped in this very turn may have committed, and said so, before.

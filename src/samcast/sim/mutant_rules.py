@@ -15,6 +15,7 @@ from samcast.machine.ports import Effect, NodeId, Send
 from samcast.machine.quorum import lists
 from samcast.sim import disk
 from samcast.sim.mutant import Mutant, replace
+from samcast.sim.mutant_admission import ADMISSION_MUTANTS
 from samcast.sim.mutant_changes import CHANGE_MUTANTS
 from samcast.sim.mutant_disk import MUTANTS as DISK_MUTANTS
 from samcast.sim.mutant_joining import JOINING_MUTANTS
@@ -239,7 +240,7 @@ def drop_by_timer() -> None:
         seen: dict[BatchKey, int] = self.__dict__.setdefault("seen_ms", {})
         for key in self.unnumbered.all():
             held = self.unnumbered.get(key)
-            if held.is_durable and self._now_ms - seen.setdefault(key, self._now_ms) > 60:
+            if held.is_durable and self.now_ms - seen.setdefault(key, self.now_ms) > 60:
                 self.dropping.drop(key, out)
         before(self, out)
 
@@ -372,14 +373,14 @@ def ack_before_sync() -> None:
 
 def report_before_sync() -> None:
     """A data server reports what isn't durable."""
-    before = DataServer._store
+    before = DataServer.store
 
-    def store(self: Any, sender: NodeId, key: BatchKey, batch: Any, out: list[Effect]) -> None:
-        before(self, sender, key, batch, out)
+    def store(self: Any, sender: NodeId, key: BatchKey, *args: Any, **how: Any) -> None:
+        before(self, sender, key, *args, **how)
         self.unnumbered.get(key).is_durable = True
         self.reports.add(key)
 
-    replace(DataServer, "_store", store)
+    replace(DataServer, "store", store)
 
 
 def unmarked_truncation() -> None:
@@ -428,4 +429,5 @@ MUTANTS: Sequence[Mutant] = (
     *DISK_MUTANTS,
     *JOINING_MUTANTS,
     *SIZE_MUTANTS,
+    *ADMISSION_MUTANTS,
 )

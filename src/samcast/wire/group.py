@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import msgspec
 
+from samcast.wire.blocked import Blocked
 from samcast.wire.change import ChangeRequest, Join, Moved
 from samcast.wire.control import Control
 from samcast.wire.handing import HandedIn, HandIn, States, StatesRequest
@@ -491,6 +492,7 @@ AnyControl = (
     | StatesRequest
     | States
     | Stretch
+    | Blocked
 )
 
 encode_control = msgspec.msgpack.Encoder().encode
