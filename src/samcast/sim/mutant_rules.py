@@ -17,6 +17,7 @@ from samcast.sim.mutant import Mutant, replace
 from samcast.sim.mutant_changes import CHANGE_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
+from samcast.sim.mutant_sizes import SIZE_MUTANTS
 from samcast.wire.group import CommitSubmit, DataReport, LogRequest, Promise, Start
 from samcast.wire.journal import JournalWriter, Verdict
 from samcast.wire.order import ROLE_COMMIT, Configuration, Epoch
@@ -419,4 +420,5 @@ MUTANTS: Sequence[Mutant] = (
     *SENDER_MUTANTS,
     *RETENTION_MUTANTS,
     *CHANGE_MUTANTS,
+    *SIZE_MUTANTS,
 )
