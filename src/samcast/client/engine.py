@@ -91,6 +91,7 @@ class Engine:
         self._senders: list[int] = []  # where their roles stand
         self._inboxes: dict[int, Inbox] = {}
         self._is_closed = False
+        self.on_closed: list[Callable[[], None]] = []  # for who waits for an outcome
         self._watching: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="samcast", daemon=True)
         self._thread.start()
@@ -124,6 +125,8 @@ class Engine:
             outbox.stop(NotConnectedError("this client is closed; connect again"))
         for inbox in self._inboxes.values():
             inbox.stop()
+        for call in self.on_closed:
+            call()
         future = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
         concurrent.futures.wait([future], timeout=2)
         self._loop.call_soon_threadsafe(self._loop.stop)
