@@ -178,7 +178,10 @@ class Node:
             order = self._order.recover(disk.uuid)
             assert order is not None
         self._data = DataStore(self._folder / "data")
-        self._serving = Serving(self._data, self.send, self._mesh.under_way, self._on_rotted)
+        self._serving = Serving(
+            self._data, self.send, self._mesh.under_way, self._on_rotted,
+            lambda: self._mesh.readers.share,
+        )  # fmt: skip
         data = self._data.recover(disk.uuid)
         self._telling.uuid = disk.uuid
         settings, initial = self._plan.settings, self._plan.configuration()
