@@ -1,5 +1,5 @@
-"""Transactions larger than what may wait on a connection: they take effect, or are refused before
-anything of them is sent; and whoever waits for one hears what is true."""
+"""Transactions that are too large are refused before anything of them is sent, and whoever waits
+for one hears what is true. That large ones take effect: `test_size_faults.py`."""
 
 import signal
 import threading
@@ -9,24 +9,10 @@ import pytest
 import samcast
 from samcast.client import transaction as transactions
 from samcast.errors import ConfigError, OutcomeUnknownError, WaitTimeoutError
-from samcast.runtime.connection import WAITING_BYTES_MAX
 from samcast.runtime.local_cluster import LocalCluster
 
 MIB = 1024 * 1024
 TIMEOUT_S = 60.0
-
-
-def test_a_transaction_above_what_a_link_takes_is_decided_and_read(cluster: LocalCluster) -> None:
-    bodies = [bytes([at]) * 2 * MIB for at in range(60)]
-    assert sum(map(len, bodies)) > WAITING_BYTES_MAX
-    with samcast.connect(cluster.address) as client:
-        group = client.group("large")
-        transaction = client.transaction()
-        for body in bodies:
-            transaction.send(group, body)
-        assert transaction.commit(TIMEOUT_S) == {group.id: 1}
-        found = [message.body for message in group.read(1, count=len(bodies), timeout=TIMEOUT_S)]
-    assert found == bodies
 
 
 def test_what_is_too_large_is_refused_by_its_limit_before_anything_is_sent(

@@ -25,7 +25,8 @@ PIECE_BYTES = 512 * 1024  # of one turn; a large payload goes alone
 ANSWER_BYTES = 4 * 1024 * 1024  # of one answer to who asks again after each
 WAITING_MAX = 20_000  # payloads for one destination; what it isn't sent it asks for again
 WAITING_ALL_MAX = 1_000_000  # of all destinations, shared; a client has some thousands at most
-ROWS_WAITING_MAX = 64  # answers of short runs for one destination, each asked for by one reader
+ROWS_WAITING_MAX = 1024  # answers of short runs, shared; what is to be in one takes up to 160 KB
+ROWS_READERS_MAX = 256  # that have such; those that haven't read for longest ask again
 ANSWER_BYTES_MIN = 64 * 1024  # however many share
 UNDER_WAY_BYTES = 4 * 1024 * 1024  # to one destination, before it gets more
 PAUSE_S = 0.005  # when all have so much under way
@@ -55,7 +56,7 @@ class Serving:
         self._has_answered = False  # in this turn of the loop
 
     def __len__(self) -> int:
-        return sum(map(len, [*self._waiting.values(), *self._rows.values()]))
+        return sum(map(len, self._waiting.values())) + sum(map(len, self._rows.values()))
 
     def _is_behind(self, to: NodeId) -> bool:
         """Whether so much is on its way to it that it gets nothing more just now."""
@@ -106,8 +107,10 @@ class Serving:
             self._send_rows(effect)
         else:
             rows = self._rows.setdefault(effect.to, OrderedDict())
-            if len(rows) < ROWS_WAITING_MAX:
+            if len(rows) < ROWS_WAITING_MAX // len(self._rows):
                 rows[effect.runs.group, effect.number_first] = effect
+            while len(self._rows) > ROWS_READERS_MAX:
+                self._rows.popitem(last=False)
         self._plan()
 
     def _send_late_rows(self) -> None:
