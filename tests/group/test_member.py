@@ -352,6 +352,19 @@ def test_in_one_step_a_gap_is_asked_from_data_servers_by_number() -> None:
     ]
 
 
+def test_of_a_large_transaction_the_rest_is_asked_for_as_fast_as_it_comes() -> None:
+    one = member(GroupSettings(is_one_step=True))
+    parts = [batch(1, sender=OWNER, stage=n, text=f"s{n}") for n in range(1, 9)]
+    (*_, question) = asked(one, beat(9, head=8))
+    assert question.message == PayloadRequest((), (), ((GROUP, 1, 8),))
+    for at in (1, 2, 3):  # By now it would wait for a second.
+        said = Received(question.to, Repair(((at, encode_batch(parts[at - 1])),)))
+        (question,) = only(Send, one.step([Ticked(5000), said]))
+        assert question.message == PayloadRequest((), (), ((GROUP, at + 1, 8 - at),))
+    unasked = Received(1 + question.to % 3, Repair(((4, encode_batch(parts[3])),)))
+    assert only(Send, one.step([Ticked(5000), unasked])) == []  # More of that may follow.
+
+
 @pytest.mark.req("GRP-09")
 def test_numbers_whose_ids_are_gone_are_asked_from_data_servers() -> None:
     one = member()

@@ -1,8 +1,11 @@
 """The owner of transactions by hand: staged first, decided at once, and once only."""
 
+from dataclasses import replace
+
 import pytest
 
 from samcast.group.owner import Decided, Owner, OwnerOpened, OwnerStopped, State, Transacted
+from samcast.group.stage_window import ASK_MS
 from samcast.machine.ports import Channel, Effect, Multicast, Received, Send, Ticked
 from samcast.wire.batch import Batch
 from samcast.wire.group import (
@@ -15,6 +18,7 @@ from samcast.wire.group import (
     Propose,
 )
 from samcast.wire.order import CELL
+from samcast.wire.stages import StageKey, Stages, StagesRequest
 from tests.group.build import (
     CONFIGURATION,
     GROUP,
@@ -23,6 +27,7 @@ from tests.group.build import (
     Draws,
     codes,
     columns,
+    key_of,
     only,
     sent,
     stage_ref,
@@ -74,18 +79,79 @@ def test_stages_go_to_the_data_servers_and_the_decision_names_them_by_group() ->
     assert proposed(effects).request == DecisionRequest(OWNER, 1, 4, parts)
 
 
-def test_stages_and_decision_are_repeated_unchanged_until_there_is_an_outcome() -> None:
+def asked(effects: list[Effect]) -> dict[int, tuple[StageKey, ...]]:
+    return {
+        effect.to: effect.message.stages
+        for effect in effects
+        if isinstance(effect, Send) and isinstance(effect.message, StagesRequest)
+    }
+
+
+def test_the_decision_is_repeated_and_of_the_stages_what_is_lacking() -> None:
     owner, effects = deciding()
+    found = stages(effects)
     again = owner.step([Ticked(SETTINGS.retry_ms)])
-    assert stages(again) == stages(effects)
     assert proposed(again) == proposed(effects)
+    assert stages(again) == []
+    keys = tuple(map(key_of, found))
+    assert asked(again) == {1: keys, 2: keys, 3: keys}
+    said = Stages(103, keys[:1], keys[1:2], (), keys[2:])
+    assert sent(owner.step([Received(3, said)]), 3) == [found[2]]
+    assert sent(owner.step([Received(3, said)])) == []  # It is on its way.
     assert sent(owner.step([Ticked(SETTINGS.retry_ms + 1)])) == []
     servers = {
         effect.to
         for now_ms in range(100, 4000, 10)
         for effect in only(Send, owner.step([Ticked(now_ms)]))
+        if isinstance(effect.message, Propose)
     }
     assert servers == {1, 2, 3}
+
+
+SMALL = replace(SETTINGS, stage_window_bytes=200)
+
+
+def large(count: int) -> tuple[Owner, list[Effect]]:
+    """Each stage is more than half of what may be under way."""
+    owner = Owner(70, CONFIGURATION, SMALL, Draws(7), "sink-1")
+    work = Transacted(1, tuple((GROUP, columns(80 * "a"), 1) for _ in range(count)))
+    owner.step([Ticked(0), work, Received(1, Head(CELL, 12))])
+    owner.step([Ticked(SMALL.retry_ms)])
+    return owner, owner.step([Received(1, Outcome(owner.nonce, OutcomeKind.OPENED, 4))])
+
+
+def test_of_a_large_transaction_the_next_stages_leave_as_those_before_are_held() -> None:
+    owner, effects = large(3)
+    (first,) = stages(effects)
+    key = key_of(first)
+    assert owner.due_ms() == SMALL.retry_ms + ASK_MS
+    assert asked(owner.step([Ticked(owner.due_ms())])) == {1: (key,), 2: (key,), 3: (key,)}
+    assert stages(owner.step([Received(1, Stages(101, (key,), (), (), ()))])) == []
+    assert stages(owner.step([Received(1, Stages(101, (key,), (), (), ()))])) == []
+    (second,) = stages(owner.step([Received(2, Stages(102, (key,), (), (), ()))]))
+    assert second.stage == 2
+    # A stage of which one server has not heard is sent to that one only, and what follows waits.
+    lost = Stages(103, (), (), (), (key_of(second),))
+    effects = owner.step([Ticked(3 * SMALL.retry_ms), Received(3, lost)])
+    assert [e.to for e in only(Send, effects) if e.message == second] == [3]
+    assert stages(effects) == [second]
+    held = Stages(0, (key_of(second),), (), (), ())
+    effects = owner.step([Received(7, held), Received(8, held)])  # who came since
+    assert [of.stage for of in stages(effects)] == [3]
+    assert proposed(effects).request == owner.decision()  # with the last of them
+
+
+def test_what_is_sent_again_in_one_turn_is_bounded_too() -> None:
+    owner, effects = large(5)
+    for _ in range(4):
+        (of,) = stages(effects)
+        held = Stages(0, (key_of(of),), (), (), ())
+        effects = owner.step([Received(1, held), Received(2, held)])
+    found = asked(owner.step([Ticked(60_000)]))[1]
+    assert len(found) == 5  # Disks may have been lost since.
+    effects = owner.step([Received(1, Stages(0, (), (), (), found))])
+    assert [of.stage for of in stages(effects)] == [1]
+    assert owner.step([Received(1, Stages(0, (), (), (), found))]) == []
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.DECIDED, OutcomeKind.CONFIRMED])

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from samcast.group.stage_window import ASK_MS
 from samcast.group.stager import (
     AGAIN_MS,
-    ASK_MS,
     Place,
     Stage,
     StageHeld,

@@ -16,7 +16,7 @@ class Transport:
         self._end.close()
         self.taken: list[bytes] = []
 
-    def set_write_buffer_limits(self, high: int) -> None:
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
         """Nothing to limit."""
 
     def get_extra_info(self, name: str) -> Any:

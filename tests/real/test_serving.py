@@ -1,20 +1,24 @@
 """Who reads much that was gets it piece by piece, and nobody waits for that."""
 
 import asyncio
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from samcast.disk.data_store import DataStore
 from samcast.group.payloads import key_of
-from samcast.group.storage import BatchKey, SendStored, StoreBatch
+from samcast.group.storage import BatchKey, RunSlice, SendRows, SendStored, StoreBatch
+from samcast.limits import NODE_MAX
 from samcast.runtime.os_folder import OsFolder
 from samcast.runtime.serving import PAUSE_S, PIECE_BYTES, UNDER_WAY_BYTES, Serving
 from samcast.wire.batch import Batch, columns_from_cells, encode_batch, make_batch
 from samcast.wire.group import Repair
+from samcast.wire.rows import Rows
 from tests.real.test_data_store import segments_in, start
 
-READER, LIVE = 1001, 1002
+READER, LIVE = 1001, 1002  # nodes, which need what they ask for
+CLIENTS = (NODE_MAX + 1, NODE_MAX + 2)
 
 
 def batch(counter: int, size: int) -> Batch:
@@ -33,11 +37,17 @@ class Node:
         self.sent: list[tuple[int, list[int]]] = []
         self.rotted: list[BatchKey] = []
         self.under_way: dict[int, int | None] = {}
+        self.share = UNDER_WAY_BYTES
         self.serving = Serving(
-            self.store, self._send, lambda to: self.under_way.get(to, 0), self.rotted.append
-        )
+            self.store, self._send, lambda to: self.under_way.get(to, 0), self.rotted.append,
+            lambda: self.share,
+        )  # fmt: skip
 
     def _send(self, to: int, message: Any) -> None:
+        if isinstance(message, Rows):
+            first, count = message.number_first, len(message.counts) // 4
+            self.sent.append((to, list(range(first, first + count))))
+            return
         assert isinstance(message, Repair)
         self.sent.append((to, [number for number, _ in message.batches]))
 
@@ -57,6 +67,11 @@ class Node:
     def want(self, to: int, *numbers: int, **how: bool) -> None:
         keys = tuple((n, (1, b"s" * 16, 1, n, 0)) for n in numbers)
         self.serving.send_stored(SendStored(to, keys, **how))
+
+    def want_rows(self, to: int, *numbers: int) -> None:
+        senders, who = [(b"s" * 16, 1)], array("I", [0] * len(numbers))
+        runs = RunSlice(1, senders, who, array("Q", numbers), array("Q", [0] * len(numbers)))
+        self.serving.send_rows(SendRows(to, numbers[0], runs))
 
     async def settle(self) -> None:
         for _ in range(100):
@@ -176,3 +191,48 @@ def test_who_has_much_under_way_waits_and_others_do_not(tmp_path: Path) -> None:
 
     node = play(tmp_path, [THIRD] * 4, work)
     assert node.sent[3:] == [(READER, [3, 4])]
+
+
+def test_a_reader_that_is_behind_gets_nothing_until_it_has_read(tmp_path: Path) -> None:
+    slow, other = CLIENTS
+
+    async def work(node: Node) -> None:
+        node.share = 1000
+        node.under_way[slow] = 1000
+        for _ in range(3):  # It asks again and again.
+            node.want(slow, 1, 2, is_one=True)
+            node.want_rows(slow, 3, 4)
+            await asyncio.sleep(2 * PAUSE_S)
+        node.want_rows(other, 3, 4)
+        assert node.sent == [(other, [3, 4])]
+        assert len(node.serving) == 3
+        node.store.forget([(1, b"s" * 16, 1, 2, 0)])
+        node.under_way[slow] = 0
+        await asyncio.sleep(10 * PAUSE_S)
+        assert len(node.serving) == 0
+
+    node = play(tmp_path, [50] * 4, work)
+    assert sorted(node.sent[1:]) == [(slow, [1]), (slow, [3, 4])]
+    assert node.rotted == []
+
+
+def test_large_answers_take_turns_and_are_smaller_where_many_share(tmp_path: Path) -> None:
+    one, other = CLIENTS
+
+    async def work(node: Node) -> None:
+        node.want_rows(one, 1, 2)
+        node.want_rows(other, 1, 2)
+        node.want_rows(other, 3, 4)
+        assert node.sent == [(one, [1, 2])]
+        await node.settle()
+        assert node.sent[1:] == [(other, [1, 2]), (other, [3, 4])]
+        node.share = 4 * 4 * THIRD
+        node.want(one, *range(1, 9), is_one=True)
+        assert node.sent[3:] == [(one, [1, 2, 3])]
+        node.under_way[other] = 4 * PIECE_BYTES
+        node.want_rows(other, 3, 4)
+        node.under_way[other] = None  # It has gone.
+        await node.settle()
+
+    node = play(tmp_path, [THIRD] * 8, work)
+    assert len(node.sent) == 4

@@ -10,6 +10,7 @@ from samcast.client import blocking
 from samcast.client.engine import Engine, addresses_of
 from samcast.client.inbox import Message, messages_from
 from samcast.client.outbox import Receipt
+from samcast.client.transaction import COMMIT_S
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ class AsyncClient:
         """All-or-nothing sends: they take effect when the block is left without an error."""
         inner = await _in_thread(self._client.transaction, name)
         yield AsyncTransaction(inner)
-        await _in_thread(inner.commit)
+        await _in_thread(inner.commit, COMMIT_S)
 
     async def close(self) -> None:
         """Wait for what is under way, then end the connection."""

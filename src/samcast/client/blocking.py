@@ -18,7 +18,7 @@ from samcast.client.lease import LEASE_S, Lease, bound
 from samcast.client.outbox import MESSAGE_BYTES_MAX, Outbox, Receipt
 from samcast.client.recording import Recorder
 from samcast.client.table import CHECKPOINT_EVERY, ReplicatedTable
-from samcast.client.transaction import Transaction, Transactions
+from samcast.client.transaction import COMMIT_S, Transaction, Transactions
 from samcast.errors import ConfigError, NotConnectedError, RefusedError, WaitTimeoutError
 from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.arrow import columns_from_arrow
@@ -179,15 +179,16 @@ class Client:
         """All-or-nothing sends into groups of this cluster, under a name of your choice."""
         return Transactions(self._engine, name)
 
-    def transaction(self, name: str = "") -> "Transaction":
-        """One transaction: `with client.transaction() as tx: tx.send(group, body)`."""
+    def transaction(self, name: str = "", timeout: float | None = COMMIT_S) -> "Transaction":
+        """One transaction: `with client.transaction() as tx: tx.send(group, body)`. The block
+        waits so long at its end; a `WaitTimeoutError` means that it may still take effect."""
         self._engine.check()
         if name:
-            return self.transactions(name).begin()
+            return self.transactions(name).begin(timeout)
         with self._lock:
             if self._own is None:
                 self._own = Transactions(self._engine, f"client-{os.urandom(8).hex()}")
-        return self._own.begin()
+        return self._own.begin(timeout)
 
     def groups(self) -> dict[str, int]:
         """The groups that our node knows of, with the number of each one's newest message."""

@@ -97,6 +97,7 @@ class Engine:
         self._inboxes: dict[int, Inbox] = {}
         self._is_closed = False
         self._problem: ClientError | None = None  # why nothing goes on, once that is so
+        self.on_closed: list[Callable[[], None]] = []  # for who waits for an outcome
         self._watching: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="samcast", daemon=True)
         self._thread.start()
@@ -139,6 +140,8 @@ class Engine:
             outbox.stop(problem)
         for inbox in self._inboxes.values():
             inbox.stop(problem)
+        for call in self.on_closed:
+            call()
         future = asyncio.run_coroutine_threadsafe(self._stop(problem), self._loop)
         concurrent.futures.wait([future], timeout=2)
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from samcast.client.ending import Ended
 from samcast.client.engine import Engine
 from samcast.client.outbox import error_of
-from samcast.errors import ClientError, ConfigError, RefusedError, WaitTimeoutError
+from samcast.errors import (
+    ClientError,
+    ConfigError,
+    OutcomeUnknownError,
+    RefusedError,
+    WaitTimeoutError,
+)
 from samcast.group.owner import Decided, OwnerOpened, OwnerStopped, Transacted
 from samcast.wire.batch import columns_from_cells
 from samcast.wire.group import AnswerKind, OutcomeKind, SenderRemovalRequest
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
 OPEN_S = 30.0
 STAGE_BYTES = 256 * 1024
 STAGES_MAX = 1000
+TRANSACTION_BYTES_MAX = 1024**3  # we hold all of it, and each reader its group's part, at once
+COMMIT_S = 120.0  # for the whole of a large one, on slow disks
 
 
 class Transactions:
@@ -39,6 +47,7 @@ class Transactions:
         self._error: ClientError | None = None
         self.done_before = 0
         self._post = engine.call(engine.open_owner(name, self._on_effect))
+        engine.on_closed.append(self._on_closed)
         if not self._opened.wait(OPEN_S):
             raise WaitTimeoutError(f"the name {name!r} could not be opened within {OPEN_S:.0f} s")
 
@@ -48,21 +57,25 @@ class Transactions:
         with contextlib.suppress(TimeoutError, ClientError):  # Then it stays: it costs a row.
             self._engine.call(self._engine.propose(request), timeout)
 
-    def begin(self) -> "Transaction":
-        """The next transaction."""
-        return Transaction(self)
+    def begin(self, timeout: float | None = COMMIT_S) -> "Transaction":
+        """The next transaction; a `with` block waits so many seconds for it at its end."""
+        return Transaction(self, timeout)
 
     def commit(
         self, transaction: "Transaction", stages: tuple[tuple[int, bytes, int], ...]
     ) -> None:
         """Have these take effect, all at once."""
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            self._token += 1
-            token = self._token
-            self._waiting[token] = transaction
-        self._engine.wake(lambda: self._post(Transacted(token, stages)))
+        try:
+            with self._lock:
+                if self._error is not None:
+                    raise self._error
+                self._engine.check()
+                self._token += 1
+                token = self._token
+                self._waiting[token] = transaction
+            self._engine.wake(lambda: self._post(Transacted(token, stages)))
+        except ClientError as error:  # Nothing was sent.
+            transaction.settle((), error)
 
     def _on_effect(self, effect: Any) -> None:
         if isinstance(effect, OwnerOpened):
@@ -86,18 +99,33 @@ class Transactions:
         """Nothing more takes effect; whoever waits hears why."""
         with self._lock:
             self._error = self._error or error
+        self._settle_all(self._error)
+        self._opened.set()
+
+    def _on_closed(self) -> None:
+        self._settle_all(
+            OutcomeUnknownError(
+                "this client was closed before the transaction was decided, so it may or may not"
+                " take effect; look at its groups, or use a name (client.transactions): who opens"
+                " that again hears how many took effect"
+            )
+        )
+
+    def _settle_all(self, error: ClientError) -> None:
+        with self._lock:
             waiting, self._waiting = self._waiting, {}
         for one in waiting.values():
-            one.settle((), self._error)
-        self._opened.set()
+            one.settle((), error)
 
 
 class Transaction:
     """Messages that take effect together, on leaving the `with` block without an error."""
 
-    def __init__(self, owner: Transactions) -> None:
+    def __init__(self, owner: Transactions, timeout: float | None = COMMIT_S) -> None:
         self._owner = owner
+        self._timeout = timeout  # of the `with` block
         self._parts: list[tuple[int, list[bytes], int]] = []  # group, bodies, bytes
+        self._bytes = 0
         self._done = threading.Event()
         self._spans: tuple[tuple[int, int, int], ...] = ()
         self._error: ClientError | None = None
@@ -114,12 +142,21 @@ class Transaction:
             raise TypeError(
                 f"a transaction sends to a group, as client.group() gives, not {group!r}"
             )
+        if self._bytes + len(data) > TRANSACTION_BYTES_MAX:
+            raise ConfigError(
+                f"a transaction has at most {TRANSACTION_BYTES_MAX} bytes, and this message would"
+                f" make it {self._bytes + len(data)}; split it"
+            )
         if not self._parts or self._parts[-1][0] != group.id or self._parts[-1][2] > STAGE_BYTES:
             if len(self._parts) == STAGES_MAX:
-                raise ConfigError(f"a transaction has at most {STAGES_MAX} stages; split it")
+                raise ConfigError(
+                    f"a transaction has at most {STAGES_MAX} stages (messages in a row to the same"
+                    f" group, until they are {STAGE_BYTES} bytes); send by group, or split it"
+                )
             self._parts.append((group.id, [], 0))
         number, bodies, size = self._parts[-1]
         bodies.append(data)
+        self._bytes += len(data)
         self._parts[-1] = (number, bodies, size + len(data))
 
     def commit(self, timeout: float | None = None) -> dict[int, int]:
@@ -129,15 +166,22 @@ class Transaction:
             return {}
         if not self._is_over:
             self._is_over = True
-            stages = tuple(
-                (group, columns_from_cells(bodies), len(bodies)) for group, bodies, _ in self._parts
-            )
-            self._owner.commit(self, stages)
+            self._owner.commit(self, self._staged())
         if not self._done.wait(timeout):
-            raise WaitTimeoutError(f"not decided within {timeout} s; call commit again to wait")
+            raise WaitTimeoutError(
+                f"not decided within {timeout} s; it may still take effect: commit() waits again"
+            )
         if self._error is not None:
             raise self._error
         return {group: first for group, first, _ in self._spans}
+
+    def _staged(self) -> tuple[tuple[int, bytes, int], ...]:
+        """What is sent; bodies go as they are packed, so that a large one isn't held twice."""
+        stages: list[tuple[int, bytes, int]] = []
+        for at, (group, bodies, _) in enumerate(self._parts):
+            stages.append((group, columns_from_cells(bodies), len(bodies)))
+            self._parts[at] = (group, [], 0)
+        return tuple(stages)
 
     def settle(self, spans: tuple[tuple[int, int, int], ...], error: ClientError | None) -> None:
         """The outcome is known."""
@@ -162,5 +206,5 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            self.commit()
+            self.commit(self._timeout)
         self._is_over = True

@@ -124,6 +124,7 @@ class Member:
         self.is_paused = False  # the application doesn't keep up: ask for nothing
         self._ask_due_ms = 0
         self._ask_wait_ms = settings.retry_ms
+        self._asked: tuple[NodeId, int] = (0, 0)  # whom we asked last by number, and from which on
         self._turn = node
         self._handlers: dict[type, Callable[[NodeId, Any, list[Effect]], None]] = {
             Batch: self._on_batch,
@@ -306,6 +307,7 @@ class Member:
         self._payloads.keep(key_of(batch), batch)
 
     def _on_repair(self, sender: NodeId, repair: Repair, out: list[Effect]) -> None:
+        before = self._share_by_number()[1]
         for number_first, payload in repair.batches:
             try:
                 batch = decode_batch(payload)
@@ -321,6 +323,9 @@ class Member:
                 self._keep_by_number(number_first, batch)
             else:
                 self._keep(batch)
+        if self._asked == (sender, before) and self._share_by_number()[1] > before:
+            # Not all of a large transaction came: ask for what follows as fast as it comes.
+            self._ask_due_ms, self._ask_wait_ms = self._now_ms, self._settings.retry_ms + 1
 
     def _keep_by_number(self, number_first: int, batch: Batch) -> None:
         is_next = number_first == self._share_by_number()[1]
@@ -452,7 +457,8 @@ class Member:
             out.append(Send(self._next(ROLE_COMMIT), NumberRequest(tuple(by_order))))
         if by_number:
             request = PayloadRequest((), (), tuple(by_number))
-            out.append(Send(self._next(ROLE_DATA), request))
+            self._asked = (self._next(ROLE_DATA), by_number[0][1])
+            out.append(Send(self._asked[0], request))
 
     def _ask_for_payloads(self, out: list[Effect]) -> None:
         most = self._settings.repairs_per_reply_max

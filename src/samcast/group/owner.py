@@ -4,7 +4,7 @@ Stages are frozen batches without numbers. A decision names them; it is one orde
 their messages become visible together or not at all, in one group or in several. The
 transaction's counter makes it happen once: a repeated decision is answered with the first one's
 numbers. An ABORT ends the incarnation; the owner opens again and stages again under the same
-counter.
+counter. Stages leave through a window, so that no link has to take a large transaction at once.
 """
 
 from collections import deque
@@ -13,13 +13,13 @@ from enum import Enum
 from typing import Any
 
 from samcast.group.settings import GroupSettings
+from samcast.group.stage_window import StageWindow
 from samcast.machine.ports import (
     NEVER_MS,
     Chance,
     Channel,
     Effect,
     Event,
-    Multicast,
     NodeId,
     Received,
     Send,
@@ -42,10 +42,12 @@ from samcast.wire.order import (
     CELL,
     INCARNATION_MAX,
     ROLE_COMMIT,
+    ROLE_DATA,
     Configuration,
     StageRef,
     named_sender,
 )
+from samcast.wire.stages import Stages
 
 StageContent = tuple[int, bytes, int]  # group, columns, count
 
@@ -120,9 +122,18 @@ class Owner:
         self._queue: deque[Transacted] = deque()
         self._current: Transacted | None = None
         self._batches: list[Batch] = []
-        self._handlers: dict[type, Callable[[Any, list[Effect]], None]] = {
+        # Whoever serves by now may answer: a hold only lets more leave, and decides nothing.
+        self._window = StageWindow(
+            [server.node for server in servers_with(configuration, ROLE_DATA)],
+            configuration.k_data,
+            channel,
+            settings.stage_window_bytes,
+            (settings.retry_ms, settings.retry_max_ms),
+        )
+        self._handlers: dict[type, Callable[[NodeId, Any, list[Effect]], None]] = {
             Head: self._on_head,
             Outcome: self._on_outcome,
+            Stages: self._on_stages,
         }
 
     def _fresh_nonce(self) -> int:
@@ -135,7 +146,7 @@ class Owner:
             if type(event) is Received:
                 handler = self._handlers.get(type(event.message))
                 if handler is not None:
-                    handler(event.message, out)
+                    handler(event.sender, event.message, out)
             elif type(event) is Transacted:
                 self._queue.append(event)
             elif type(event) is Ticked:
@@ -146,7 +157,12 @@ class Owner:
     def due_ms(self) -> int:
         """The next repeat."""
         idle = self.state is State.STOPPED or (self.state is State.READY and not self._queue)
-        return NEVER_MS if idle else max(self._due_ms, self._now_ms + 1)
+        if idle:
+            return NEVER_MS
+        due = self._due_ms
+        if self.state is State.DECIDING and not self._window.are_all_sent:
+            due = min(due, self._window.due_ms)
+        return max(due, self._now_ms + 1)
 
     @property
     def unconfirmed(self) -> int:
@@ -156,11 +172,10 @@ class Owner:
     def _on_drained(self, out: list[Effect]) -> None:
         if self.state is State.READY and (self._current or self._queue):
             self._stage(out)
-        elif self._now_ms >= self._due_ms:
-            if self.state is State.OPENING:
-                self._open(out)
-            elif self.state is State.DECIDING:
-                self._repeat(out)
+        elif self.state is State.DECIDING:
+            self._go_on(out)
+        elif self.state is State.OPENING and self._now_ms >= self._due_ms:
+            self._open(out)
 
     def _server(self) -> NodeId:
         servers = servers_with(self._configuration, ROLE_COMMIT)
@@ -173,7 +188,7 @@ class Owner:
 
     # opening
 
-    def _on_head(self, head: Head, out: list[Effect]) -> None:
+    def _on_head(self, sender: NodeId, head: Head, out: list[Effect]) -> None:
         if head.group == CELL and self._birth < 0:
             self._birth = max(head.number, self._seen)
             self._due_ms = self._now_ms
@@ -221,13 +236,36 @@ class Owner:
             )
             for stage, (group, columns, count) in enumerate(self._current.stages, 1)
         ]
-        self._repeat(out)
+        self._window.clear()
+        self._window.add(self._batches)
+        self._window.send(self._now_ms, out)
+        self._propose(out)
 
-    def _repeat(self, out: list[Effect]) -> None:
+    def _go_on(self, out: list[Effect]) -> None:
+        """Ask for what more must wait for; after a while, propose again. Once all has left, what is
+        on the disks is in doubt then, too."""
+        is_due = self._now_ms >= self._due_ms
+        if self._window.are_all_sent:
+            if is_due:
+                self._window.doubt()
+                self._window.ask(self._now_ms, out)
+        elif self._now_ms >= self._window.due_ms:
+            self._window.ask(self._now_ms, out)
+        if is_due:
+            self._propose(out)
+
+    def _propose(self, out: list[Effect]) -> None:
         self._wait()
-        for batch in self._batches:
-            out.append(Multicast(self._channel, batch))
         out.append(Send(self._server(), Propose(self.nonce, self.decision())))
+
+    def _on_stages(self, sender: NodeId, said: Stages, out: list[Effect]) -> None:
+        if self.state is not State.DECIDING:
+            return
+        was_sending = not self._window.are_all_sent
+        self._window.on_stages(sender, said, self._now_ms, out)
+        if was_sending and self._window.are_all_sent:
+            self._wait_ms = self._settings.retry_ms
+            self._propose(out)  # Whoever leads by now may not have heard of it.
 
     def decision(self) -> DecisionRequest:
         """Names every stage, by group, in the order in which they were given."""
@@ -238,7 +276,7 @@ class Owner:
         parts = tuple((group, tuple(stages)) for group, stages in refs.items())
         return DecisionRequest(self.id, self.incarnation, self.tx_next, parts)
 
-    def _on_outcome(self, outcome: Outcome, out: list[Effect]) -> None:
+    def _on_outcome(self, sender: NodeId, outcome: Outcome, out: list[Effect]) -> None:
         if outcome.nonce != self.nonce:
             return
         kind = OutcomeKind(outcome.kind)
@@ -247,7 +285,7 @@ class Owner:
         elif self.state is State.DECIDING and self._current is not None:
             if kind in (OutcomeKind.DECIDED, OutcomeKind.CONFIRMED):
                 out.append(Decided(self._current.token, self.tx_next, outcome.spans))
-                self._current = None
+                self._forget()
                 self.tx_next += 1
                 self.state = State.READY
                 self._due_ms = self._now_ms
@@ -275,5 +313,11 @@ class Owner:
     def _stop(self, kind: OutcomeKind, out: list[Effect]) -> None:
         self.state = State.STOPPED
         self._queue.clear()
-        self._current = None
+        self._forget()
         out.append(OwnerStopped(kind))
+
+    def _forget(self) -> None:
+        """Payloads that nobody needs any more may be large."""
+        self._current = None
+        self._batches = []
+        self._window.clear()

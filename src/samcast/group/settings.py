@@ -43,6 +43,7 @@ class GroupSettings:
     waiting_bytes_max: int = 64 * 1024 * 1024  # of the same, in bytes
     member_runs_max: int = 10_000  # payloads a member keeps before it can deliver them
     member_bytes_max: int = 64 * 1024 * 1024  # of the same, in bytes
+    stage_window_bytes: int = 8 * 1024 * 1024  # of stages under way, far below what a link takes
     spans_per_request_max: int = 64
     repairs_per_reply_max: int = 64
 

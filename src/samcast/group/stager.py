@@ -8,27 +8,26 @@ not heard of a stage gets it again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from samcast.group.payloads import key_of
+from samcast.group.stage_window import StageWindow
 from samcast.machine.ports import (
     NEVER_MS,
     Channel,
     Effect,
     Event,
-    Multicast,
     NodeId,
     Received,
-    Send,
     Ticked,
 )
 from samcast.machine.quorum import lists, servers_with
 from samcast.wire.batch import Batch, make_batch
 from samcast.wire.blocked import Blocked
 from samcast.wire.order import ROLE_DATA, Configuration, StageRef
-from samcast.wire.stages import StageKey, Stages, StagesRequest
+from samcast.wire.stages import StageKey, Stages
 
-ASK_MS = 8  # after a stage was sent; then longer and longer
-ASK_MAX_MS = 100
+WINDOW_BYTES = 32 * 1024 * 1024  # of one process; several share a link that takes twice that
 AGAIN_MS = 500  # before a stage is sent again to one who has not heard of it
 
 
@@ -63,15 +62,6 @@ class StagingOver(Effect, frozen=True, gc=False):
     """The transaction was decided or aborted, or its name has been taken over."""
 
 
-@dataclass(slots=True)
-class Sent:
-    """A stage under way."""
-
-    batch: Batch
-    holders: dict[NodeId, None] = field(default_factory=dict)
-    sent_ms: dict[NodeId, int] = field(default_factory=dict)
-
-
 class Stager:
     """The stages of one process in one transaction."""
 
@@ -80,14 +70,18 @@ class Stager:
     ) -> None:
         self.node = node
         self._configuration = configuration
-        self._keepers = [server.node for server in servers_with(configuration, ROLE_DATA)]
+        self._window = StageWindow(
+            [server.node for server in servers_with(configuration, ROLE_DATA)],
+            configuration.k_data,
+            Channel.DATA,
+            WINDOW_BYTES,
+            (AGAIN_MS, AGAIN_MS),
+        )
         self._place = place
         self._clock_ms = clock_ms  # what the host's clock lacks to be the wall's
         self._stage_next = place.stage_first
-        self._sent: dict[StageKey, Sent] = {}
+        self._lacking: dict[StageKey, Batch] = {}  # on enough disks
         self._now_ms = 0
-        self._due_ms = NEVER_MS
-        self._wait_ms = ASK_MS
         self._is_over = False
         self.blocked: tuple[int, int] | None = None  # why a data server took none of ours, lately
         self._handlers = {Stages: self._on_stages, Blocked: self._on_blocked}
@@ -104,13 +98,13 @@ class Stager:
                 self._stage(event, out)
             elif type(event) is Ticked:
                 self._now_ms = event.now_ms
-        if self._sent and not self._is_over and self._now_ms >= self._due_ms:
-            self._ask(out)
+        if self._now_ms >= self.due_ms():
+            self._window.ask(self._now_ms, out)
         return out
 
     def due_ms(self) -> int:
         """The next question."""
-        return self._due_ms if self._sent and not self._is_over else NEVER_MS
+        return self._window.due_ms if self._lacking and not self._is_over else NEVER_MS
 
     def _stage(self, stage: Stage, out: list[Effect]) -> None:
         place = self._place
@@ -129,50 +123,25 @@ class Stager:
             columns=stage.columns,
         )
         self._stage_next += 1
-        key = (batch.group, batch.sender, batch.incarnation, batch.counter_first, batch.stage)
-        sent_ms = dict.fromkeys(self._keepers, self._now_ms)
-        self._sent[key] = Sent(batch, sent_ms=sent_ms)
-        out.append(Multicast(Channel.DATA, batch))
-        self._wait_ms = ASK_MS
-        self._due_ms = self._now_ms + ASK_MS
-
-    def _ask(self, out: list[Effect]) -> None:
-        self._due_ms = self._now_ms + self._wait_ms
-        self._wait_ms = min(2 * self._wait_ms, ASK_MAX_MS)
-        for server in self._keepers:
-            lacking = [key for key, sent in self._sent.items() if server not in sent.holders]
-            if lacking:
-                digests = tuple(self._sent[key].batch.digest for key in lacking)
-                out.append(Send(server, StagesRequest(tuple(lacking), digests)))
+        self._lacking[key_of(batch)] = batch
+        self._window.add([batch])
+        self._window.send(self._now_ms, out)
 
     def _on_stages(self, server: NodeId, said: Stages, out: list[Effect]) -> None:
         if not lists(self._configuration, server, said.uuid, ROLE_DATA):
             return
-        for key in said.durable:
-            self._note(server, key, out)
-        if any(key in self._sent for key in said.over) and not self._is_over:
+        for key in self._window.on_stages(server, said, self._now_ms, out):
+            batch = self._lacking.pop(key)
+            self._window.forget(key)
+            self.blocked = None
+            ref = StageRef(batch.stage, batch.count, batch.digest)
+            out.append(StageHeld(batch.group, ref, len(batch.columns)))
+        if any(key in self._lacking for key in said.over) and not self._is_over:
             self._is_over = True
             out.append(StagingOver())
-        for key in said.unknown:
-            sent = self._sent.get(key)
-            if sent is not None and self._now_ms >= sent.sent_ms.get(server, 0) + AGAIN_MS:
-                sent.sent_ms[server] = self._now_ms
-                out.append(Send(server, sent.batch))
 
     def _on_blocked(self, blocked: Blocked) -> None:
         """No outcome: others may have taken it, and this one may later."""
         for key, reason, bound in blocked.batches:
-            if key in self._sent:
+            if key in self._lacking:
                 self.blocked = (reason, bound)
-
-    def _note(self, server: NodeId, key: StageKey, out: list[Effect]) -> None:
-        sent = self._sent.get(key)
-        if sent is None:
-            return
-        sent.holders[server] = None
-        if len(sent.holders) >= self._configuration.k_data:
-            batch = sent.batch
-            ref = StageRef(batch.stage, batch.count, batch.digest)
-            out.append(StageHeld(batch.group, ref, len(batch.columns)))
-            del self._sent[key]
-            self.blocked = None

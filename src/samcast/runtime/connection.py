@@ -8,7 +8,7 @@ matters), so it can't take the node's memory.
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from samcast.limits import FRAME_BYTES_MAX, FRAME_BYTES_UNTRUSTED_MAX, NODE_MAX
 from samcast.wire.errors import WireError
@@ -16,10 +16,25 @@ from samcast.wire.frame import FrameDecoder
 from samcast.wire.session import Refused, encode_session
 
 SLAB_BYTES = 256 * 1024
+SLOW_BYTES = 64 * 1024  # that wait: then the other end doesn't keep up just now
 WAITING_BYTES_MAX = 64 * 1024 * 1024  # beyond what the socket takes
 DEAD_S = 9  # without a sign of life from the other end's kernel
 
 OnFrame = Callable[["Connection", int, bytes], None]
+
+
+class Slow(Protocol):
+    """Whoever bounds what all those together hold that don't keep up."""
+
+    def add(self, reader: "Connection") -> None:
+        """This one doesn't just now."""
+
+    def remove(self, reader: "Connection") -> None:
+        """It does again, or is gone."""
+
+    def has_room(self, waiting: int, size: int) -> bool:
+        """Whether so much may be added to what waits for one."""
+        ...
 
 
 class Traffic:
@@ -91,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes | memoryview] = []
         self._waiting = 0  # bytes that have not left, while there is something in `_out`
+        self._largest = 0  # frame since all had left
         self.id = 0  # who is at the other end, once that is known
         self.uuid = 0  # and if it is a node: its disk, its process, and what people call that
         self.process = 0
@@ -99,6 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_dialed = False  # we called, so it is the other end that answers with a welcome
         self.dropped = 0
         self.on_open: Callable[[Connection], None] | None = None
+        self.slow: Slow | None = None  # of a client: what it holds counts with that of all others
         self.frames_in = 0
 
     def own_host(self) -> str:
@@ -111,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's classes, but do all that they do.
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WAITING_BYTES_MAX)
+        self._transport.set_write_buffer_limits(high=SLOW_BYTES, low=0)
         notice_the_dead(self._transport.get_extra_info("socket"))
         if self.on_open is not None:
             self.on_open(self)
@@ -143,9 +160,20 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         return False
 
+    def pause_writing(self) -> None:
+        if self.slow is not None:
+            self.slow.add(self)
+
+    def resume_writing(self) -> None:
+        self._largest = 0
+        if self.slow is not None:
+            self.slow.remove(self)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._out.clear()
+        if self.slow is not None:
+            self.slow.remove(self)
         self._on_lost(self)
 
     # our side
@@ -168,11 +196,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self._out:
             self._waiting = transport.get_write_buffer_size()
             self._traffic.add(self)
-        if self._waiting > WAITING_BYTES_MAX:
+        size = sum(map(len, frame))
+        is_full = self._waiting > WAITING_BYTES_MAX
+        if is_full or (self.slow is not None and not self.slow.has_room(self._waiting, size)):
             self.dropped += 1
             self._traffic.dropped += 1
             return
-        self._waiting += sum(map(len, frame))
+        self._waiting += size
+        self._largest = max(self._largest, size)
         self._out += frame
 
     @property
@@ -181,6 +212,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return 0
         return self._waiting if self._out else self._transport.get_write_buffer_size()
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that this takes: a frame that has left in part is still there."""
+        return self.under_way + self._largest
 
     def flush(self) -> None:
         """Hand over what was written in this turn."""

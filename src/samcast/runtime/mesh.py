@@ -20,18 +20,13 @@ from samcast.runtime.directory import Directory
 from samcast.runtime.greeting import check_file, check_hello, check_listed
 from samcast.runtime.listeners import Listeners
 from samcast.runtime.lives import SAID_MAX, Lives, note_life
+from samcast.runtime.readers import Readers
 from samcast.wire.batch import Batch
 from samcast.wire.codec import KIND_BATCH, KIND_CONTROL, decode_payload, message_parts
 from samcast.wire.control import Control
 from samcast.wire.errors import WireError
 from samcast.wire.frame import decode_frame, frame_parts
-from samcast.wire.group import (
-    Follow,
-    HeadRequest,
-    NumberRequest,
-    PayloadRequest,
-    Propose,
-)
+from samcast.wire.group import Follow, HeadRequest, NumberRequest, PayloadRequest, Propose
 from samcast.wire.handing import HandIn, StatesRequest
 from samcast.wire.order import Configuration, Place
 from samcast.wire.retention import BlockRequest, CheckpointsRequest
@@ -65,6 +60,7 @@ from samcast.wire.session import (
 from samcast.wire.stages import StagesRequest
 
 CLIENTS_MAX = 10_000
+BACKLOG = 4096  # many come at once when another node dies; beyond it they wait for seconds
 SAID_TO_MAX = 1000
 # What a client may say to roles; anything else is not its business.
 CLIENT_TAGS = {
@@ -106,6 +102,7 @@ class Mesh:
         self.traffic = Traffic()
         self._peers: dict[NodeId, Connection] = {}
         self._clients: dict[int, Connection] = {}
+        self.readers = Readers()
         self._listeners = Listeners(datagrams)
         self.lives = Lives(node.id, directory, say)
         self._client_next = time.time_ns() // 1000  # so that ids aren't used again after a restart
@@ -126,7 +123,8 @@ class Mesh:
         loop = asyncio.get_running_loop()
         host, port = self._node.listens_on
         try:
-            self._servers.append(await loop.create_server(self._accept, host, port))
+            made = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
+            self._servers.append(made)
         except OSError as error:
             raise ConfigError(
                 f"can't listen on {host}:{port}: {error.strerror}; choose"
@@ -302,6 +300,7 @@ class Mesh:
         self._client_next += 1
         connection.id = client_id(self._node.id, self._client_next)
         self._clients[connection.id] = connection
+        connection.slow = self.readers
         self._welcome(connection)
 
     def _on_node_hello(self, connection: Connection, hello: Hello) -> None:

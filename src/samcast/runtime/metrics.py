@@ -101,6 +101,9 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             "samcast_dropped_frames", "For somebody who doesn't keep up.", traffic.dropped
         )
+        yield CounterMetricFamily(
+            "samcast_parted_clients", "That held too much unread.", mesh.readers.parted
+        )
 
     def _of_multicast(self) -> Iterator[Metric]:
         datagrams = self._telling.mesh.datagrams if self._telling.mesh is not None else None

@@ -158,7 +158,10 @@ class Node:
     def _open_disks(self) -> None:
         found = self._disks.open()
         self._directory.keep_in(self._folder)
-        self._serving = Serving(self._disks.data, self.send, self._mesh.under_way, self._on_rotted)
+        self._serving = Serving(
+            self._disks.data, self.send, self._mesh.under_way, self._on_rotted,
+            lambda: self._mesh.readers.share,
+        )  # fmt: skip
         self._telling.uuid = found.uuid
         settings, initial = self._plan.settings, self._plan.configuration()
         if "commit" in self._node.roles:

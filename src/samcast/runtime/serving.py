@@ -2,8 +2,9 @@
 keep those waiting who send or hear something now.
 
 Each destination gets its first piece at once, which is all there is for who follows what comes. The
-rest waits its turn: one piece in each turn of the loop, the destinations one after the other, and
-none to whom much is on its way already. What is asked for again while it waits is sent once.
+rest waits its turn: one piece in each turn of the loop, the destinations one after the other. Who
+has much on its way already waits with all of it, and much is less where many do: they share what
+the node can spare for them. What is asked for again while it waits is sent once.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from typing import Any
 
 from samcast.disk.data_store import DataStore
 from samcast.group.storage import BatchKey, SendRows, SendStored
+from samcast.limits import NODE_MAX
 from samcast.machine.ports import NodeId
 from samcast.wire.group import Repair
 from samcast.wire.rows import RUNS_MAX, gather
@@ -22,6 +24,10 @@ from samcast.wire.stretch import Stretch
 PIECE_BYTES = 512 * 1024  # of one turn; a large payload goes alone
 ANSWER_BYTES = 4 * 1024 * 1024  # of one answer to who asks again after each
 WAITING_MAX = 20_000  # payloads for one destination; what it isn't sent it asks for again
+WAITING_ALL_MAX = 1_000_000  # of all destinations, shared; a client has some thousands at most
+ROWS_WAITING_MAX = 1024  # answers of short runs, shared; what is to be in one takes up to 160 KB
+ROWS_READERS_MAX = 256  # that have such; those that haven't read for longest ask again
+ANSWER_BYTES_MIN = 64 * 1024  # however many share
 UNDER_WAY_BYTES = 4 * 1024 * 1024  # to one destination, before it gets more
 PAUSE_S = 0.005  # when all have so much under way
 
@@ -37,51 +43,109 @@ class Serving:
         send: Callable[[NodeId, Any], None],
         under_way: Callable[[NodeId], int | None],
         on_rotted: Callable[[BatchKey], None],
+        share: Callable[[], int] = lambda: UNDER_WAY_BYTES,
     ) -> None:
         self._data = data
         self._send = send
         self._under_way = under_way  # bytes that wait to leave; None: nobody is there
         self._on_rotted = on_rotted
+        self._share = share  # bytes that a reader may have waiting, as many as there are
         self._waiting: OrderedDict[NodeId, Wanted] = OrderedDict()
+        self._rows: OrderedDict[NodeId, OrderedDict[tuple[int, int], SendRows]] = OrderedDict()
         self._is_planned = False
+        self._has_answered = False  # in this turn of the loop
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return sum(map(len, self._waiting.values())) + sum(map(len, self._rows.values()))
+
+    def _is_behind(self, to: NodeId) -> bool:
+        """Whether so much is on its way to it that it gets nothing more just now."""
+        return (self._under_way(to) or 0) >= self._most_under_way(to)
+
+    def _most_under_way(self, to: NodeId) -> int:
+        """Nodes need what they ask for, whatever readers do."""
+        return UNDER_WAY_BYTES if to <= NODE_MAX else min(UNDER_WAY_BYTES, self._share())
+
+    def _answer_bytes(self, to: NodeId) -> int:
+        if to <= NODE_MAX:
+            return ANSWER_BYTES
+        return max(ANSWER_BYTES_MIN, min(ANSWER_BYTES, self._share() // 4))
 
     def send_stored(self, effect: SendStored) -> None:
         """What was asked for, now and in the turns that follow."""
         wanted: Wanted = OrderedDict((key, number) for number, key in effect.batches)
         waiting = self._waiting.get(effect.to)
-        if effect.is_one or effect.is_urgent:
-            self._send_piece(effect.to, wanted, ANSWER_BYTES)
-        elif waiting is None:
+        is_large = effect.is_one or effect.is_urgent
+        is_now = self._may_send(effect.to, is_large)
+        if is_now and is_large:
+            self._has_answered = True
+            self._plan()
+            self._send_piece(effect.to, wanted, self._answer_bytes(effect.to))
+        elif is_now and waiting is None:
             self._send_piece(effect.to, wanted, PIECE_BYTES)
-        if not wanted or effect.is_one:
+        if not wanted or (effect.is_one and is_now):
             return
         if waiting is None:
             waiting = self._waiting[effect.to] = OrderedDict()
+        most = max(1, min(WAITING_MAX, WAITING_ALL_MAX // len(self._waiting)))
         for key, number in wanted.items():
-            if len(waiting) < WAITING_MAX:
+            if len(waiting) < most:
                 waiting[key] = number
         self._plan()
 
+    def _may_send(self, to: NodeId, is_large: bool) -> bool:
+        """What nodes ask for is needed at once. Readers get one large answer in each turn of the
+        loop, since it is work to put it together; of who is behind all of it waits."""
+        if to <= NODE_MAX:
+            return True
+        return not (is_large and self._has_answered) and not self._is_behind(to)
+
     def send_rows(self, effect: SendRows) -> None:
-        """Short runs as one answer."""
-        if effect.are_single and self._send_stretch(effect):
+        """Short runs as one answer, once there is room for it."""
+        if self._may_send(effect.to, is_large=True):
+            self._has_answered = True
+            self._send_rows(effect)
+        else:
+            rows = self._rows.setdefault(effect.to, OrderedDict())
+            if len(rows) < ROWS_WAITING_MAX // len(self._rows):
+                rows[effect.runs.group, effect.number_first] = effect
+            while len(self._rows) > ROWS_READERS_MAX:
+                self._rows.popitem(last=False)
+        self._plan()
+
+    def _send_late_rows(self) -> None:
+        """What has waited: one answer to the next one that has room again. What isn't there any
+        more has been collected, and who asks for it again is told so."""
+        for to, rows in list(self._rows.items()):
+            if self._under_way(to) is None:
+                del self._rows[to]
+            elif not self._is_behind(to):
+                _, effect = rows.popitem(last=False)
+                self._rows.move_to_end(to)
+                if not rows:
+                    del self._rows[to]
+                if all(map(self._data.is_stored, effect.runs[:RUNS_MAX].keys())):
+                    self._has_answered = True
+                    self._send_rows(effect)
+                    return
+
+    def _send_rows(self, effect: SendRows) -> None:
+        most = self._answer_bytes(effect.to)
+        if effect.are_single and self._send_stretch(effect, most):
             return
         payloads: list[bytes] = []
         keys = effect.runs[:RUNS_MAX].keys()
-        for key, payload in zip(keys, self._data.read_many(keys, ANSWER_BYTES), strict=False):
+        for key, payload in zip(keys, self._data.read_many(keys, most), strict=False):
             if payload is None:
                 self._on_rotted(key)
                 break
             payloads.append(payload)
         self._send(effect.to, gather(effect.runs.group, effect.number_first, payloads))
 
-    def _send_stretch(self, effect: SendRows) -> bool:
+    def _send_stretch(self, effect: SendRows, most: int) -> bool:
         """The same as they lie on the disk, where that is one piece; who reads them looks at each,
         which would cost us many times as much."""
-        read = self._data.read_stretch(effect.runs, ANSWER_BYTES)
+        read = self._data.read_stretch(effect.runs, most)
         if read is None:
             return False
         found, data = read
@@ -113,12 +177,12 @@ class Serving:
                 loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._is_planned = False
+        self._is_planned = self._has_answered = False
+        self._send_late_rows()
         for to in list(self._waiting):
-            under_way = self._under_way(to)
-            if under_way is None:
+            if self._under_way(to) is None:
                 del self._waiting[to]
-            elif under_way < UNDER_WAY_BYTES:
+            elif not self._is_behind(to):
                 wanted = self._waiting[to]
                 self._waiting.move_to_end(to)
                 self._send_piece(to, wanted, PIECE_BYTES, is_late=True)
@@ -126,10 +190,10 @@ class Serving:
                     del self._waiting[to]
                 break
         else:
-            if self._waiting:
-                self._plan(PAUSE_S)
+            if self._waiting or self._rows or self._has_answered:
+                self._plan(0.0 if self._has_answered else PAUSE_S)
             return
-        if self._waiting:
+        if self._waiting or self._rows or self._has_answered:
             self._plan()
 
     def _send_piece(self, to: NodeId, wanted: Wanted, most: int, *, is_late: bool = False) -> None:

@@ -237,8 +237,9 @@ class OwnerApp:
         self._bodies = []
         for part in range(1, parts + 1):
             group = self._groups[(part + self.tx) % len(self._groups)]
-            body = b"%s:%d:%d:%d:%d" % (
+            body = b"%s:%d:%d:%d:%d:%s" % (
                 self.key, self.tx, self.attempt, part, chance.below(10**6),
+                self._cluster.shape.stage_padding(),
             )  # fmt: skip
             identity: Identity = (b"%s/%d" % (self.key, part), self.tx)
             self._cluster.judge.on_sent(self.process, identity, body, group)

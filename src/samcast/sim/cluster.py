@@ -4,6 +4,8 @@ Limits are tiny so that rare states are common: rows are evicted after a few sen
 few runs, messages carry a few entries, snapshots come every few entries.
 """
 
+from dataclasses import replace
+
 from samcast.group.asking import Proposer
 from samcast.group.commit_server import CommitServer
 from samcast.group.data_server import DataServer
@@ -12,6 +14,7 @@ from samcast.group.settings import GroupSettings
 from samcast.limits import ORDER_PIECE_BYTES_MAX
 from samcast.machine.ports import Channel, Effect, Role
 from samcast.machine.quorum import check_quorums
+from samcast.sim.chance import SeededChance
 from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.sim.disk import Disk
 from samcast.sim.folding import FOLD, Folding
@@ -60,7 +63,12 @@ class Shape:
         self.has_streams = chance.happens(0.3)  # members have data servers send without asking
         self.lifetime = chance.pick((12, 30, 60, 10**6))
         self.senders_max = chance.pick((2, 4, 8, 64))
+        # Sizes have a chance of their own, so that runs of a seed without a bound stay as they are.
+        self.sizes = SeededChance(world.seed + 2**40)
+        self.link_bytes = self.sizes.pick((0, 0, 4 * 1024, 16 * 1024))  # before links drop
         self.settings = self._settings(world)
+        if self.link_bytes:
+            self.settings = replace(self.settings, stage_window_bytes=self.link_bytes // 4)
         # Of a transaction: data servers must have room for all of them.
         self.stages_max = 24 if self.settings.held_runs_max > 24 and not world.seed % 4 else 4
         self.keep_count = chance.pick((0, 0, KEEP_ALL, 12))  # messages of a group that are kept
@@ -77,7 +85,14 @@ class Shape:
         """Three servers with all roles and the limits of production."""
         self.servers, self.k, self.e = 3, 2, 2
         self.is_split, self.k_data, self.data_servers, self.entries = False, 2, 3, 0
+        self.link_bytes = 0
         self.settings = GroupSettings()
+
+    def stage_padding(self) -> bytes:
+        """So that some transactions are larger than what a link takes at once."""
+        if not self.link_bytes:
+            return b""
+        return b"x" * (self.link_bytes * self.sizes.pick((0, 1, 4, 6)) // 8)
 
     def _settings(self, world: World) -> GroupSettings:
         chance = world.chance
@@ -124,6 +139,7 @@ class Cluster:
         if is_plain:
             shape.make_plain()
         self.settings = shape.settings
+        world.network.link_bytes_max = shape.link_bytes
         self.outstanding_max = world.chance.pick((1, 3, 6))
         self.servers: list[Process] = []
         self.entries: list[Process] = []

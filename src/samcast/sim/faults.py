@@ -39,6 +39,7 @@ class Faults:
         self.clients = ClientFaults(self)
         self.junk = Junk(self)
         self.plots = Plots(self)
+        self.world.network.on_full = lambda: self.note("link_full")
         kinds: list[list[Callable[[], None]]] = [
             self.timed(self.network.menu()), self.servers.process_menu(),
             self.servers.disk_menu(), self.disks.menu(), self.timed(self.clients.menu()),

@@ -127,7 +127,7 @@ def moved_without_sync() -> None:
     replace(tidying, "write_anew", write_anew)
 
 
-MUTANTS: Sequence[Mutant] = (
+DISK_MUTANTS: Sequence[Mutant] = (
     Mutant("CE-4-missing-is-fresh", "CE-4", missing_is_fresh),
     Mutant("missing-segment-is-none", "CE-4", missing_segment_is_none),
     Mutant("missing-payloads-are-none", "SAFETY 2.6", missing_payloads_are_none),

@@ -17,9 +17,10 @@ from samcast.sim import disk
 from samcast.sim.mutant import Mutant, replace
 from samcast.sim.mutant_admission import ADMISSION_MUTANTS
 from samcast.sim.mutant_changes import CHANGE_MUTANTS
-from samcast.sim.mutant_disk import MUTANTS as DISK_MUTANTS
+from samcast.sim.mutant_disk import DISK_MUTANTS
 from samcast.sim.mutant_joining import JOINING_MUTANTS
 from samcast.sim.mutant_leases import LEASE_MUTANTS
+from samcast.sim.mutant_links import LINK_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
 from samcast.sim.mutant_sizes import SIZE_MUTANTS
@@ -430,4 +431,5 @@ MUTANTS: Sequence[Mutant] = (
     *JOINING_MUTANTS,
     *SIZE_MUTANTS,
     *ADMISSION_MUTANTS,
+    *LINK_MUTANTS,
 )

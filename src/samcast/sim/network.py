@@ -1,7 +1,8 @@
 """The network: carries encoded frames, and loses, repeats, delays, cuts and flips them.
 
 A frame is encoded once and decoded once per distinct bytes; a flip makes other bytes. Frames whose
-sender crashed still arrive; frames held back for long belong to epochs that are long over.
+sender crashed still arrive; frames held back for long belong to epochs that are long over. A link
+that has more under way than its bound drops what comes, as a real connection does.
 """
 
 from collections.abc import Callable, Iterable
@@ -58,6 +59,10 @@ class Network:
         self._held: list[tuple[int, int, Packet]] = []
         self._cut: dict[tuple[int, int], int] = {}  # directed links that are cut, how often
         self._clogged: dict[int, list[tuple[int, int, Packet]]] = {}
+        self.link_bytes_max = 0  # under way on one link; 0: no bound
+        self.on_full: Callable[[], None] = lambda: None
+        self._under_way: dict[tuple[int, int], int] = {}
+        self._full: dict[tuple[int, int], None] = {}  # links that drop until they are empty
         self.counts = {"sent": 0, "lost": 0, "flipped": 0, "repeated": 0, "refused": 0}
 
     # faults
@@ -118,6 +123,9 @@ class Network:
         if (source, target) in self._cut or (self.loss and chance.happens(self.loss)):
             self.counts["lost"] += 1
             return
+        if self.link_bytes_max and not self._has_room(source, target):
+            self.counts["lost"] += 1
+            return
         if self.flips and chance.happens(self.flips):
             packet = self._flip(packet)
         copies = 1
@@ -129,6 +137,26 @@ class Network:
             if self.late and chance.happens(self.late):
                 delay += int(chance.unit() * self.late_us)
             self._at(delay, self._deliver, source, target, packet)
+            if self.link_bytes_max:
+                under_way = self._under_way.get((source, target), 0)
+                self._under_way[source, target] = under_way + len(packet.data)
+                self._at(delay, self._leave, source, target, len(packet.data))
+
+    def _has_room(self, source: int, target: int) -> bool:
+        """As a connection has it: an empty one takes anything."""
+        if self._under_way.get((source, target), 0) <= self.link_bytes_max:
+            return True
+        if (source, target) not in self._full:
+            self._full[source, target] = None
+            self.on_full()
+        return False
+
+    def _leave(self, source: int, target: int, size: int) -> None:
+        left = self._under_way[source, target] - size
+        self._under_way[source, target] = left
+        if not left:
+            del self._under_way[source, target]
+            self._full.pop((source, target), None)
 
     def _flip(self, packet: Packet) -> Packet:
         self.counts["flipped"] += 1

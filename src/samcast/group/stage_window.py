@@ -1,0 +1,163 @@
+"""Stages on their way to disks, a bounded number of bytes at a time (SAFETY 2.12, ADR 36).
+
+A link drops what exceeds its bound, so whoever sends all of a large transaction at once, and all of
+it again when no outcome comes, never gets beyond the stages that fit. Here the next stages leave as
+data servers say that they have those before, and what they say they lack is all that is sent again.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from samcast.group.payloads import key_of
+from samcast.machine.ports import Channel, Effect, Multicast, NodeId, Send
+from samcast.wire.batch import Batch
+from samcast.wire.stages import StageKey, Stages, StagesRequest
+
+ASK_MS = 8  # after a stage was sent; then longer and longer
+ASK_MAX_MS = 100
+
+
+@dataclass(slots=True)
+class Sent:
+    """A stage under way."""
+
+    batch: Batch
+    again_ms: int  # between two transmissions to one server, doubled at each
+    holders: dict[NodeId, None] = field(default_factory=dict)
+    sent_ms: dict[NodeId, int] = field(default_factory=dict)  # last; others: with the first one
+
+
+class StageWindow:
+    """The stages of one transaction, in their order."""
+
+    def __init__(
+        self,
+        keepers: list[NodeId],
+        k_data: int,
+        channel: Channel,
+        window_bytes: int,
+        again_ms: tuple[int, int],
+    ) -> None:
+        self._keepers = keepers  # whom to ask; who answers counts, listed here or not
+        self._k_data = k_data
+        self._channel = channel
+        self._window_bytes = window_bytes
+        self._again_ms = again_ms  # at first, and at most
+        self._waiting: deque[Batch] = deque()
+        self._sent: dict[StageKey, Sent] = {}
+        self._under_way = 0  # bytes that were sent and are not on enough disks yet
+        self._ask_ms = 0
+        self._wait_ms = ASK_MS
+
+    @property
+    def are_all_sent(self) -> bool:
+        """Whether each stage has left once."""
+        return not self._waiting
+
+    @property
+    def are_all_held(self) -> bool:
+        """Whether each stage is on enough disks, as far as we have heard."""
+        return not self._waiting and not self._under_way
+
+    @property
+    def due_ms(self) -> int:
+        """The next question, while some are under way."""
+        return self._ask_ms
+
+    def add(self, batches: Iterable[Batch]) -> None:
+        """More of them."""
+        self._waiting.extend(batches)
+
+    def forget(self, key: StageKey) -> None:
+        """One that is on enough disks will never be asked for again."""
+        del self._sent[key]
+
+    def clear(self) -> None:
+        """The transaction is over."""
+        self._waiting.clear()
+        self._sent.clear()
+        self._under_way = 0
+
+    def send(self, now_ms: int, out: list[Effect]) -> None:
+        """What fits beside what is under way; one stage, however large, always does."""
+        while self._waiting:
+            size = len(self._waiting[0].columns)
+            if self._under_way and self._under_way + size > self._window_bytes:
+                return
+            batch = self._waiting.popleft()
+            self._sent[key_of(batch)] = Sent(
+                batch, self._again_ms[0], sent_ms=dict.fromkeys(self._keepers, now_ms)
+            )
+            self._under_way += size
+            self._ask_soon(now_ms)
+            out.append(Multicast(self._channel, batch))
+
+    def _ask_soon(self, now_ms: int) -> None:
+        self._wait_ms = ASK_MS
+        self._ask_ms = now_ms + ASK_MS
+
+    def ask(self, now_ms: int, out: list[Effect]) -> None:
+        """Ask each data server for what it hasn't said to hold, of all that isn't on enough."""
+        self._ask_ms = now_ms + self._wait_ms
+        self._wait_ms = min(2 * self._wait_ms, ASK_MAX_MS)
+        lacking = [key for key, sent in self._sent.items() if len(sent.holders) < self._k_data]
+        for server in self._keepers:
+            keys = tuple(key for key in lacking if server not in self._sent[key].holders)
+            if keys:
+                digests = tuple(self._sent[key].batch.digest for key in keys)
+                out.append(Send(server, StagesRequest(keys, digests)))
+
+    def doubt(self) -> None:
+        """What was held may have been lost since: nothing counts that isn't said again."""
+        for sent in self._sent.values():
+            sent.holders.clear()
+        self._under_way = sum(len(sent.batch.columns) for sent in self._sent.values())
+
+    def on_stages(
+        self, server: NodeId, said: Stages, now_ms: int, out: list[Effect]
+    ) -> list[StageKey]:
+        """A data server tells what it has; which stages are on enough disks by that."""
+        held = [key for key in said.durable if self._note(server, key)]
+        if held:
+            self._ask_soon(now_ms)
+        self._send_again(server, said.unknown, now_ms, out)
+        self.send(now_ms, out)
+        return held
+
+    def _note(self, server: NodeId, key: StageKey) -> bool:
+        sent = self._sent.get(key)
+        if sent is None or server in sent.holders:
+            return False
+        sent.holders[server] = None
+        if len(sent.holders) != self._k_data:
+            return False
+        self._under_way -= len(sent.batch.columns)
+        return True
+
+    def _send_again(
+        self, server: NodeId, unknown: tuple[StageKey, ...], now_ms: int, out: list[Effect]
+    ) -> None:
+        """To one who lacks them, within what may be under way to it."""
+        lacking = [self._sent[key] for key in dict.fromkeys(unknown) if key in self._sent]
+        overdue = [sent for sent in lacking if self._is_overdue(sent, server, now_ms)]
+        if not overdue:
+            return
+        room = self._window_bytes - sum(
+            len(sent.batch.columns)
+            for sent in self._sent.values()
+            if server not in sent.holders and not self._is_overdue(sent, server, now_ms)
+        )
+        is_first = room == self._window_bytes
+        for sent in overdue:
+            size = len(sent.batch.columns)
+            if size <= room or is_first:
+                room -= size
+                is_first = False
+                sent.again_ms = min(2 * sent.again_ms, self._again_ms[1])
+                sent.sent_ms[server] = now_ms
+                out.append(Send(server, sent.batch))
+
+    @staticmethod
+    def _is_overdue(sent: Sent, server: NodeId, now_ms: int) -> bool:
+        return now_ms >= sent.sent_ms.get(server, 0) + sent.again_ms
