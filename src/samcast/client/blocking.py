@@ -182,7 +182,7 @@ class Client:
             return self.transactions(name).begin()
         with self._lock:
             if self._own is None:
-                self._own = Transactions(self._engine, f"client-{os.urandom(8).hex()}")
+                self._own = Transactions(self._engine)
         return self._own.begin()
 
     def groups(self) -> dict[str, int]:
@@ -267,6 +267,8 @@ class Sending:
     def _await_open(self, name: str) -> None:
         if not self._outbox.opened.wait(OPEN_S):
             raise WaitTimeoutError(f"the name {name!r} could not be opened within {OPEN_S:.0f} s")
+        if self._outbox.stopped is not None:
+            raise self._outbox.stopped
 
     def send(
         self, body: bytes | str, key: bytes | str = b"", headers: bytes | str = b""

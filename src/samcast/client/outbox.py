@@ -15,6 +15,7 @@ from samcast.errors import (
     NotConnectedError,
     OutcomeUnknownError,
     RefusedError,
+    TooManyNamesError,
     WaitTimeoutError,
 )
 from samcast.group.sender import Confirmed, Failed, Opened, Sender, Stopped, Submitted
@@ -42,6 +43,14 @@ def error_of(kind: AnswerKind) -> ClientError:
     if kind is AnswerKind.NO_GROUP:
         return RefusedError("the group doesn't exist any more; create it again")
     return RefusedError(f"the cluster refused these messages: {kind.name.lower()}")
+
+
+def too_many_names(name: str, limit: int, scope: str) -> TooManyNamesError:
+    """The error for who would be one more."""
+    return TooManyNamesError(
+        f"the name {name!r} is new, and {scope} has {limit} names, which is the most; `samcast name"
+        " list` shows them, `samcast name remove NAME` makes room"
+    )
 
 
 class Packed:
@@ -152,6 +161,11 @@ class Outbox:
             self.opened.set()
 
     # any thread
+
+    @property
+    def stopped(self) -> ClientError | None:
+        """Why nothing more can be sent, if so."""
+        return self._stopped
 
     @property
     def has_room(self) -> bool:
@@ -319,7 +333,10 @@ class Outbox:
                 self.sent_before = effect.counter_next - 1
                 self.opened.set()
         elif type(effect) is Stopped:
-            self.stop(error_of(AnswerKind(effect.kind)))
+            error = error_of(AnswerKind(effect.kind))
+            if effect.limit:
+                error = too_many_names(self._sender.label, effect.limit, "its group")
+            self.stop(error)
 
     def _settle(self, token: int, number_first: int, error: ClientError | None) -> None:
         packed = self._under_way.get(token)

@@ -31,6 +31,7 @@ from samcast.wire.group import (
     Propose,
 )
 from samcast.wire.handing import HandIn, StatesRequest
+from samcast.wire.names import NamesRequest
 from samcast.wire.order import Configuration, Place
 from samcast.wire.retention import BlockRequest, CheckpointsRequest
 from samcast.wire.rows import RowsRequest
@@ -68,7 +69,7 @@ SAID_MAX = 300  # characters of what a peer says, in our log
 CLIENT_TAGS = {
     kind.__struct_config__.tag
     for kind in (Propose, HeadRequest, NumberRequest, PayloadRequest, Follow, CheckpointsRequest,
-                 BlockRequest, StagesRequest, RowsRequest, StatesRequest, HandIn)
+                 BlockRequest, StagesRequest, RowsRequest, StatesRequest, HandIn, NamesRequest)
 }  # fmt: skip
 
 CHANNELS = {int(channel) for channel in Channel}
