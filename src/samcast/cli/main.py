@@ -14,6 +14,7 @@ from samcast.cli import (
     doctor,
     group,
     messages,
+    name,
     node,
     pipeline,
     sim,
@@ -36,6 +37,7 @@ app.command("down")(cluster.down)
 app.command("send")(messages.send)
 app.command("read")(messages.read)
 app.add_typer(group.app, name="group")
+app.add_typer(name.app, name="name")
 app.command("table")(table.run)
 app.command("trace")(trace.run)
 app.command("doctor")(doctor.run)
