@@ -15,6 +15,7 @@ from samcast.machine.quorum import lists
 from samcast.sim import disk
 from samcast.sim.mutant import Mutant, replace
 from samcast.sim.mutant_changes import CHANGE_MUTANTS
+from samcast.sim.mutant_names import NAME_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
 from samcast.wire.group import CommitSubmit, DataReport, LogRequest, Promise, Start
@@ -419,4 +420,5 @@ MUTANTS: Sequence[Mutant] = (
     *SENDER_MUTANTS,
     *RETENTION_MUTANTS,
     *CHANGE_MUTANTS,
+    *NAME_MUTANTS,
 )
