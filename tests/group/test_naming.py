@@ -9,6 +9,7 @@ import pytest
 
 from samcast.group.core import Core
 from samcast.group.settings import GroupSettings
+from samcast.group.storage import DropBatch, StoreBatch
 from samcast.wire.group import DecisionRequest, OpenRequest, Outcome, OutcomeKind
 from samcast.wire.order import (
     CELL,
@@ -24,7 +25,8 @@ from samcast.wire.order import (
     decode_entry,
     named_sender,
 )
-from tests.group.build import CONFIGURATION, GROUP, batch, run_entry
+from tests.group.build import CONFIGURATION, GROUP, batch, only, run_entry, settle
+from tests.group.test_data_server import arrived, commit, serving
 
 SETTINGS = GroupSettings(named_max=2, anonymous_max=2, tombstones_max=2)
 STAGES = (StageRef(1, 1, bytes(16)),)
@@ -90,7 +92,7 @@ def test_anonymous_owners_never_take_the_room_of_names_and_always_find_some() ->
     assert list(core.groups[CELL].anonymous) == [who(19), who(20)]
 
 
-def test_20000_owners_that_vanish_leave_no_more_than_their_share() -> None:
+def test_74_20000_owners_that_vanish_leave_no_more_than_their_share() -> None:
     core = made(GroupSettings(named_max=10, anonymous_max=100))
     for at in range(20_000):
         assert core.apply(opened(at, core.index))
@@ -251,3 +253,18 @@ def test_a_label_that_is_not_the_name_is_not_kept(label: str) -> None:
     assert core.apply(OpenEntry(CELL, named_sender("a"), 1, 0, 0, 7, label))
     assert core.groups[CELL].named[named_sender("a")].label == ""
     assert core.apply(FILLER)
+
+
+def test_a_data_server_drops_the_stages_of_an_owner_that_was_pushed_out() -> None:
+    server = serving(GroupSettings(anonymous_max=1))
+    server.step([commit(server, opened(1, 1))])
+    staged = batch(1, sender=who(1), birth=1, stage=1)
+    settle(server, [arrived(staged)])
+    assert len(server.unnumbered) == 1
+    server.step([commit(server, named("a", 1))])
+    assert len(server.unnumbered) == 1
+    effects = server.step([commit(server, opened(2, server.follower.core.index))])
+    assert [drop.key[1] for drop in only(DropBatch, effects)] == [who(1)]
+    assert not server.unnumbered.owners()
+    late = server.step([arrived(batch(1, sender=who(1), birth=1, stage=2))])
+    assert not only(StoreBatch, late)

@@ -33,16 +33,6 @@ def evicted_without_floor() -> None:
     replace(GroupRows, "evict_anonymous", evict)
 
 
-def evicted_by_age() -> None:
-    """The first that came goes first, whatever it did since: not only what its row last did."""
-
-    def use(self: Any, sender: bytes, index: int) -> None:
-        row = self.named[sender]
-        row.last = row.last or index
-
-    replace(GroupRows, "use", use)
-
-
 def tombstones_without_floor() -> None:
     """The oldest tombstone goes when there are too many, and nothing tells that it was there."""
     before = GroupRows.bury
@@ -64,7 +54,6 @@ def tombstones_unbounded() -> None:
 NAME_MUTANTS = (
     Mutant("anonymous-never-evicted", "SAFETY 2.7, ADR 31", never_evicted),
     Mutant("anonymous-evicted-without-floor", "SAFETY 2.7, ADR 31", evicted_without_floor),
-    Mutant("anonymous-evicted-by-age", "SAFETY 2.7, ADR 31", evicted_by_age),
     Mutant("tombstones-without-floor", "SAFETY 2.7, ADR 31", tombstones_without_floor),
     Mutant("tombstones-unbounded", "SAFETY 2.7, ADR 31", tombstones_unbounded),
 )

@@ -88,8 +88,7 @@ class Passing:
 
     def _pass(self) -> None:
         if self._faults.is_on:
-            app = self._begin()
-            self._others.append(app)
+            app = self._come()
             app.want(self._chance.between(0, 2))
             self._faults.later(1, 400, self._leave, app)
 
@@ -128,19 +127,31 @@ class Passing:
         network = self._world.network
         servers = [server.node for server in self._cluster.servers]
         links = network.cut(servers, [app.process.node])
-        self._faults.later(150, 600, network.mend, links)
-        is_removed = chance.happens(0.5)
-        if is_removed:
-            self._faults.later(5, 30, self._give_up, app)
-        for _ in range(chance.between(3, 5)):
-            self._faults.later(20, 100, self._come_and_go, is_removed)
+        self._faults.later(300, 600, network.mend, links)
+        if chance.happens(0.5):
+            for _ in range(chance.between(1, 5)):
+                self._faults.later(20, 100, self._come_to_stay)
+            return
+        self._faults.later(20, 40, self._give_up, app)
+        for at in (40, 100, 160):  # one after the other, so that none of them is pushed out
+            self._faults.later(at, at + 10, self._come_and_go)
 
-    def _come_and_go(self, is_removed: bool) -> None:
-        if self._faults.is_on:
-            app = self._begin()
-            self._others.append(app)
-            if is_removed:
-                self._faults.later(20, 60, self._give_up, app)
+    def _come(self) -> PassingApp:
+        app = self._begin()
+        self._others.append(app)
+        return app
+
+    def _come_to_stay(self) -> None:
+        self._come()
+
+    def _come_and_go(self) -> None:
+        self._go_when_open(self._come(), TRIES)
+
+    def _go_when_open(self, app: PassingApp, tries: int) -> None:
+        if app.is_open or not tries:
+            self._give_up(app)
+            return
+        self._world.at(1000, self._go_when_open, app, tries - 1)
 
     def finish(self) -> None:
         """Who only came by is gone; the others, and one that is new, have work to do."""

@@ -41,7 +41,7 @@ def bodies(client: Client) -> list[str]:
     return [m.body.decode() for m in client.group("orders").read(1, timeout=0.5)]
 
 
-def test_scripts_that_end_without_closing_leave_room_for_others(tight: LocalCluster) -> None:
+def test_74_scripts_that_end_without_closing_leave_room_for_others(tight: LocalCluster) -> None:
     for at in range(3 * NAMED_MAX):
         sent_by_a_script(tight, f"script {at}")
     with connect(tight.address) as client:
