@@ -45,6 +45,7 @@ __all__ = [
     "Row",
     "SamcastError",
     "TooManyLeasesError",
+    "TooManyNamesError",
     "Transaction",
     "Transactions",
     "WaitTimeoutError",
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
         RefusedError,
         SamcastError,
         TooManyLeasesError,
+        TooManyNamesError,
         WaitTimeoutError,
     )
     from samcast.group.table import Changed, Row

@@ -7,6 +7,7 @@
         ClientError
             NotConnectedError   also a ConnectionError
             RefusedError
+                TooManyNamesError
             FencedError
             OutcomeUnknownError
             CollectedError
@@ -47,6 +48,10 @@ class NotConnectedError(ClientError, ConnectionError):
 
 class RefusedError(ClientError):
     """The cluster said no, and will say so again: mend the request."""
+
+
+class TooManyNamesError(RefusedError):
+    """As many names are in use as there may be. Remove one that nobody needs any more."""
 
 
 class FencedError(ClientError):

@@ -158,7 +158,7 @@ def test_an_open_that_may_still_take_effect_has_no_outcome_yet() -> None:
 
 
 @pytest.mark.req("GRP-26")
-def test_a_removed_name_can_not_be_opened_until_its_tombstone_is_gone() -> None:
+def test_a_removed_name_can_not_be_opened_by_who_may_not_know_of_it() -> None:
     core = Core(CONFIGURATION, SETTINGS)
     for entry in (
         GroupEntry(GROUP, "orders", 2, 10),
@@ -168,11 +168,16 @@ def test_a_removed_name_can_not_be_opened_until_its_tombstone_is_gone() -> None:
     ):
         assert core.apply(entry)
     assert not core.apply(open_entry(2, birth=1))
-    assert core.outcome(1, request_of(open_entry(2, birth=1))) == Outcome(1, OutcomeKind.REMOVED)
+    removed = Outcome(1, OutcomeKind.REMOVED, head=1)
+    assert core.outcome(1, request_of(open_entry(2, birth=1))) == removed
     assert core.apply(run_entry(batch(1, 6, birth=1), 2))  # the memory floor passes the removal
     assert not core.apply(open_entry(2, birth=1))
-    assert core.outcome(1, request_of(open_entry(2, birth=1))) == Outcome(1, OutcomeKind.REMOVED)
-    assert core.apply(open_entry(1, birth=7))
+    removed = Outcome(1, OutcomeKind.REMOVED, head=7)
+    assert core.outcome(1, request_of(open_entry(2, birth=1))) == removed
+    assert not core.apply(open_entry(1, birth=7))  # as whoever had it before
+    fenced = Outcome(1, OutcomeKind.FENCED, 1, head=7)
+    assert core.outcome(1, request_of(open_entry(1, birth=7))) == fenced
+    assert core.apply(open_entry(2, birth=7))
 
 
 @pytest.mark.req("GRP-26")
@@ -181,7 +186,7 @@ def test_names_are_pinned_up_to_a_quota() -> None:
     third = open_entry(sender=named_sender("one too many"))
     assert not core.apply(third)
     told = core.outcome(1, request_of(third), is_settled=True)
-    assert told == Outcome(1, OutcomeKind.REFUSED)
+    assert told == Outcome(1, OutcomeKind.REFUSED, SETTINGS.named_max)
     assert core.apply(open_entry(2))  # one that is there may still be taken over
     assert core.apply(SenderRemovedEntry(GROUP, OWNER))
     assert core.apply(third)
@@ -238,7 +243,7 @@ def test_a_decision_takes_the_numbers_of_all_its_stages_at_once() -> None:
     assert (core.head(GROUP), core.head(GROUP + 1)) == (6, 4)
     asked = DecisionRequest(OWNER, 1, 1, ((GROUP, stages(2, 3)), (GROUP + 1, more)))
     spans = ((GROUP, 2, 5), (GROUP + 1, 1, 4))
-    assert core.outcome(3, asked) == Outcome(3, OutcomeKind.DECIDED, 0, (), spans)
+    assert core.outcome(3, asked) == Outcome(3, OutcomeKind.DECIDED, 0, (), spans, core.index)
 
 
 @pytest.mark.req("GRP-04")

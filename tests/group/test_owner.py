@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from samcast.group.owner import Decided, Owner, OwnerOpened, OwnerStopped, State, Transacted
+from samcast.group.owner import (
+    Decided,
+    Forgotten,
+    Owner,
+    OwnerOpened,
+    OwnerStopped,
+    State,
+    Transacted,
+)
 from samcast.group.stage_window import ASK_MS
 from samcast.machine.ports import Channel, Effect, Multicast, Received, Send, Ticked
 from samcast.wire.batch import Batch
@@ -61,7 +69,7 @@ def deciding() -> tuple[Owner, list[Effect]]:
 @pytest.mark.req("GRP-26")
 def test_an_owner_opens_its_name_in_the_cell_before_it_stages() -> None:
     owner, propose = opening()
-    assert propose.request == OpenRequest(CELL, OWNER, 1, 0, 12, propose.nonce)
+    assert propose.request == OpenRequest(CELL, OWNER, 1, 0, 12, propose.nonce, "sink-1")
     effects = owner.step([Received(1, Outcome(propose.nonce, OutcomeKind.OPENED, 4))])
     assert only(OwnerOpened, effects) == [OwnerOpened(4)]
 
@@ -76,7 +84,7 @@ def test_stages_go_to_the_data_servers_and_the_decision_names_them_by_group() ->
         (GROUP, (stage_ref(found[0]), stage_ref(found[2]))),
         (GROUP + 1, (stage_ref(found[1]),)),
     )
-    assert proposed(effects).request == DecisionRequest(OWNER, 1, 4, parts)
+    assert proposed(effects).request == DecisionRequest(OWNER, 1, 4, parts, 12)
 
 
 def asked(effects: list[Effect]) -> dict[int, tuple[StageKey, ...]]:
@@ -175,7 +183,7 @@ def test_after_an_abort_the_owner_opens_again_and_stages_again_under_the_same_co
     assert only(Decided, effects) == []
     assert sent(effects) == [HeadRequest(CELL)]
     propose = proposed(owner.step([Received(1, Head(CELL, 30))]))
-    assert propose.request == OpenRequest(CELL, OWNER, 2, 1, 30, propose.nonce)
+    assert propose.request == OpenRequest(CELL, OWNER, 2, 1, 30, propose.nonce, "sink-1")
     effects = owner.step([Received(1, Outcome(propose.nonce, OutcomeKind.OPENED, 4))])
     again = stages(effects)
     assert [of.columns for of in again] == [of.columns for of in before]
@@ -196,7 +204,7 @@ def test_a_new_process_comes_after_whoever_holds_the_name() -> None:
 def test_an_owner_that_was_taken_over_stops(kind: OutcomeKind) -> None:
     owner, effects = deciding()
     outcome = Outcome(proposed(effects).nonce, kind, 9)
-    assert owner.step([Received(1, outcome)]) == [OwnerStopped(kind)]
+    assert owner.step([Received(1, outcome)]) == [OwnerStopped(kind, token=1)]
     assert owner.state is State.STOPPED
     assert owner.step([Ticked(10**6), WORK]) == []
 
@@ -224,3 +232,80 @@ def test_an_outcome_that_makes_no_sense_is_turned_away_with_a_code(
     effects = owner.step([Received(1, Outcome(propose.nonce, kind, value))])
     assert codes(effects) == ["outcome-range"]
     assert owner.state is State.OPENING
+
+
+# Owners without a name.
+
+
+def anonymous() -> tuple[Owner, list[Effect]]:
+    """One that has sent its first decision."""
+    owner = Owner(70, CONFIGURATION, SETTINGS, Draws(7), "")
+    owner.step([Ticked(0), WORK])
+    propose = proposed(owner.step([Received(1, Head(CELL, 12))]))
+    assert isinstance(propose.request, OpenRequest)
+    assert propose.request.is_anonymous
+    assert not propose.request.label
+    opened = Outcome(propose.nonce, OutcomeKind.OPENED, 1, (), (), 14)
+    return owner, owner.step([Received(1, opened)])
+
+
+def test_an_owner_without_a_name_stages_again_under_another_if_it_came_too_late() -> None:
+    owner, effects = anonymous()
+    before, decision = owner.id, proposed(effects).request
+    assert isinstance(decision, DecisionRequest)
+    assert decision.seen == 14
+    effects = owner.step([Received(1, Outcome(proposed(effects).nonce, OutcomeKind.EXPIRED))])
+    assert sent(effects) == [HeadRequest(CELL)]
+    propose = proposed(owner.step([Received(1, Head(CELL, 30))]))
+    assert owner.id != before
+    assert propose.request == OpenRequest(CELL, owner.id, 1, 0, 30, propose.nonce, "", True)
+    effects = owner.step([Received(1, Outcome(propose.nonce, OutcomeKind.OPENED, 1, (), (), 31))])
+    assert [of.columns for of in stages(effects)] == [c for _, c, _ in WORK.stages]
+    outcome = Outcome(proposed(effects).nonce, OutcomeKind.DECIDED, 0, (), ((GROUP, 7, 3),))
+    assert only(Decided, owner.step([Received(1, outcome)])) == [Decided(1, 1, ((GROUP, 7, 3),))]
+
+
+def test_an_owner_without_a_name_tells_what_nobody_knows_and_goes_on() -> None:
+    owner, effects = anonymous()
+    outcome = Outcome(proposed(effects).nonce, OutcomeKind.REMOVED)
+    effects = owner.step([Received(1, outcome), Transacted(2, WORK.stages)])
+    assert only(Forgotten, effects) == [Forgotten(1)]
+    assert owner.state is State.OPENING
+    assert owner.unconfirmed == 1
+
+
+def test_an_owner_without_a_name_that_was_idle_asks_where_the_log_is_before_it_decides() -> None:
+    owner, effects = anonymous()
+    owner.step([Received(1, Outcome(proposed(effects).nonce, OutcomeKind.DECIDED, head=15))])
+    soon = owner.step([Ticked(SETTINGS.retry_max_ms), Transacted(2, WORK.stages)])
+    assert proposed(soon).request == owner.decision()
+    owner.step([Received(1, Outcome(proposed(soon).nonce, OutcomeKind.DECIDED, head=16))])
+    late = owner.step([Ticked(3 * SETTINGS.retry_max_ms), Transacted(3, WORK.stages)])
+    assert sent(late) == [HeadRequest(CELL)]
+    request = proposed(owner.step([Received(1, Head(CELL, 90))])).request
+    assert isinstance(request, DecisionRequest)
+    assert (request.tx, request.seen) == (3, 90)
+
+
+@pytest.mark.parametrize("name", ["", "sink-1"])
+def test_an_open_that_others_have_overtaken_is_made_again_from_now(name: str) -> None:
+    owner = Owner(70, CONFIGURATION, SETTINGS, Draws(7), name)
+    owner.step([Ticked(0), WORK])
+    propose = proposed(owner.step([Received(1, Head(CELL, 12))]))
+    removed = Outcome(propose.nonce, OutcomeKind.REMOVED, head=40)
+    assert sent(owner.step([Received(1, removed)])) == [HeadRequest(CELL)]
+    request = proposed(owner.step([Received(1, Head(CELL, 20))])).request
+    assert isinstance(request, OpenRequest)
+    assert request.birth == 40
+
+
+def test_a_name_that_can_not_be_opened_any_more_is_not_tried_for_ever() -> None:
+    owner, propose = opening()
+    removed = Outcome(propose.nonce, OutcomeKind.REMOVED)
+    assert owner.step([Received(1, removed)]) == [OwnerStopped(OutcomeKind.REMOVED)]
+
+
+def test_too_many_names_are_told_with_their_limit() -> None:
+    owner, propose = opening()
+    refused = Outcome(propose.nonce, OutcomeKind.REFUSED, 10)
+    assert owner.step([Received(1, refused)]) == [OwnerStopped(OutcomeKind.REFUSED, 10)]

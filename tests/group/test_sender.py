@@ -280,7 +280,7 @@ def opening(name: str = "till-7") -> tuple[Sender, OpenRequest, int]:
 @pytest.mark.req("GRP-26")
 def test_a_named_sender_opens_before_it_sends() -> None:
     one, request, nonce = opening()
-    assert request == OpenRequest(GROUP, named_sender("till-7"), 1, 0, 5, nonce)
+    assert request == OpenRequest(GROUP, named_sender("till-7"), 1, 0, 5, nonce, "till-7")
     runs = ((1, 40, 2, bytes(16)),)
     effects = one.step([Received(1, Outcome(nonce, OutcomeKind.OPENED, 41, runs, (), 9))])
     assert only(Opened, effects) == [Opened(1, 41, runs)]

@@ -121,7 +121,7 @@ def test_a_group_that_could_hold_nothing_is_refused(
     )
 
 
-@pytest.mark.parametrize("kind", [0, 10, LAST])
+@pytest.mark.parametrize("kind", [0, 11, LAST])
 def test_an_answer_or_an_outcome_of_an_unknown_kind_is_refused(kind: int) -> None:
     assert code_of(control_frame(17, 5, kind)) == "control-malformed"
     answer = (kind, 1, OWNER, 1, 1, 1, 1, bytes(16))

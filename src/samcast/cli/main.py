@@ -16,6 +16,7 @@ from samcast.cli import (
     group,
     lease,
     messages,
+    name,
     node,
     pipeline,
     sim,
@@ -39,6 +40,7 @@ app.command("send")(messages.send)
 app.command("read")(messages.read)
 app.add_typer(group.app, name="group")
 app.add_typer(lease.app, name="lease")
+app.add_typer(name.app, name="name")
 app.command("table")(table.run)
 app.command("trace")(trace.run)
 app.command("doctor")(doctor.run)

@@ -187,7 +187,7 @@ class Client:
             return self.transactions(name).begin(timeout)
         with self._lock:
             if self._own is None:
-                self._own = Transactions(self._engine, f"client-{os.urandom(8).hex()}")
+                self._own = Transactions(self._engine)
         return self._own.begin(timeout)
 
     def groups(self) -> dict[str, int]:

@@ -27,7 +27,7 @@ from samcast.errors import (
     SamcastError,
     WaitTimeoutError,
 )
-from samcast.group.asking import Answered, Asker, CheckpointsAsker, HeadAsker, Proposer
+from samcast.group.asking import Answered, Asker, CheckpointsAsker, HeadAsker, NamesAsker, Proposer
 from samcast.group.member import Member
 from samcast.group.owner import Owner
 from samcast.group.sender import Reconnected, Sender
@@ -36,6 +36,7 @@ from samcast.machine.ports import Channel, Event, NodeId, Received
 from samcast.wire.batch import Batch
 from samcast.wire.control import Control
 from samcast.wire.group import AnyRequest, Head, Outcome
+from samcast.wire.names import Names
 from samcast.wire.order import Configuration
 from samcast.wire.retention import Checkpoints
 from samcast.wire.session import PlanRequest, StatusRequest, TraceRequest
@@ -375,6 +376,13 @@ class Engine:
         head: Head = await self._ask(lambda link: HeadAsker(link.node, link.servers, group))
         return head.number
 
+    async def names(self, scope: int, above: bytes) -> Names:
+        """Some of those who have a name in a group, or in the cell, from committed state."""
+        found: Names = await self._ask(
+            lambda link: NamesAsker(link.node, link.servers, scope, above)
+        )
+        return found
+
     async def checkpoints(self, group: int) -> Checkpoints:
         """What there is of a group, from committed state."""
         found: Checkpoints = await self._ask(
@@ -448,14 +456,17 @@ class Engine:
         if inbox is not None:
             inbox.stop()
 
-    async def open_owner(self, name: str, on_effect: Callable[[Any], None]) -> Callable[..., None]:
-        """An owner of transactions; what to call with its events."""
+    async def open_owner(
+        self, name: str, on_effect: Callable[[Any], None]
+    ) -> tuple[Owner, Callable[..., None]]:
+        """An owner of transactions, without a name one for this client alone; and what to call with
+        its events."""
         link = self._link
         owner = Owner(
             link.node, link.servers, self._sending, Chance(), name, self._channel, wall_ms()
         )
         at = link.add(owner, on_effect)
-        return lambda event: link.host.post(at, event)
+        return owner, lambda event: link.host.post(at, event)
 
 
 def refused(what: str, outcome: Outcome) -> ClientError:

@@ -20,6 +20,7 @@ from samcast.wire.codec import decode_payload, message_parts
 from samcast.wire.control import Control
 from samcast.wire.frame import frame_parts
 from samcast.wire.group import HeadRequest, NumberRequest, Propose
+from samcast.wire.names import NamesRequest
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA, Configuration
 from samcast.wire.retention import CheckpointsRequest
 from samcast.wire.session import (
@@ -56,7 +57,7 @@ REDIAL_S = (0.02, 0.5)
 FAREWELL_S = 0.5
 ASKED_S = 3.0
 ASKED_MAX = 1000
-FOR_COMMIT_SERVERS = (Propose, HeadRequest, NumberRequest, CheckpointsRequest)
+FOR_COMMIT_SERVERS = (Propose, HeadRequest, NumberRequest, CheckpointsRequest, NamesRequest)
 LIGHT_BYTES = 8 * 1024  # a batch beyond that isn't a lone message
 
 

@@ -16,6 +16,7 @@ from samcast.errors import (
     NotConnectedError,
     OutcomeUnknownError,
     RefusedError,
+    TooManyNamesError,
     WaitTimeoutError,
 )
 from samcast.group.sender import Confirmed, Failed, Opened, Sender, Stopped, Submitted
@@ -82,6 +83,14 @@ def blocked_by(blocked: tuple[int, int] | None) -> str:
     reason, bound = blocked
     text = REASONS.get(reason, f"reason {reason}, bound {bound}")  # a later version's
     return f" (blocked: {text.format(bound)})"
+
+
+def too_many_names(name: str, limit: int, scope: str) -> TooManyNamesError:
+    """The error for who would be one more."""
+    return TooManyNamesError(
+        f"the name {name!r} is new, and {scope} has {limit} names, which is the most; `samcast name"
+        " list` shows them, `samcast name remove NAME` makes room"
+    )
 
 
 class Packed:
@@ -410,7 +419,10 @@ class Outbox:
                 self.sent_before = effect.counter_next - 1
                 self.opened.set()
         elif type(effect) is Stopped:
-            self.stop(error_of(AnswerKind(effect.kind)))
+            error = error_of(AnswerKind(effect.kind))
+            if effect.limit:
+                error = too_many_names(self._sender.label, effect.limit, "its group")
+            self.stop(error)
 
     def _settle(self, token: int, number_first: int, error: ClientError | None) -> None:
         packed = self._under_way.get(token)

@@ -15,7 +15,8 @@ from typing import Any
 
 from samcast.client.ending import Ended
 from samcast.client.engine import Engine, wall_ms
-from samcast.client.outbox import blocked_by
+from samcast.client.outbox import blocked_by, too_many_names
+from samcast.client.transaction import forgotten
 from samcast.errors import (
     ClientError,
     ConfigError,
@@ -56,32 +57,44 @@ class Opened:
     incarnation: int
     tx_next: int  # transactions below it were decided
     birth: int
+    seen: int = 0  # an index at which it was
 
 
-def open_run(engine: Engine, name: str, run: str, tx: int) -> Opened:
+def open_run(
+    engine: Engine, name: str, run: str, tx: int, anonymous_since: int | None = None
+) -> Opened:
     """Take the name for this run, or find that it has it; a `FencedError` if a later one does, or
-    if others are beyond this transaction: then it is not we who are to go on."""
+    if others are beyond this transaction: then it is not we who are to go on.
+
+    A name that was made for this work alone comes with the cell's index of that time: whoever comes
+    so late that the cluster has forgotten it must not begin it anew."""
     owner, nonce = named_sender(name), _nonce(run)
-    birth = engine.call(engine.head(CELL), OPEN_S)
+    is_anonymous = anonymous_since is not None
+    birth = engine.call(engine.head(CELL), OPEN_S) if anonymous_since is None else anonymous_since
+    label = "" if is_anonymous else name
     incarnation, after = 1, 0
     limit = time.monotonic() + OPEN_S
     while time.monotonic() < limit:
-        request = OpenRequest(CELL, owner, incarnation, after, birth, nonce)
+        who = (CELL, owner, incarnation, after, birth, nonce)
+        request = OpenRequest(*who, label, is_anonymous)
         outcome = _outcome(engine, request, OPEN_S, f"the name {name!r} could not be opened")
         if outcome.kind is OutcomeKind.OPENED:
             if tx + 1 < outcome.value:
                 raise stale(name, tx, outcome.value)
-            return Opened(name, incarnation, outcome.value, max(birth, outcome.head))
+            since = outcome.next or max(birth, outcome.head)
+            return Opened(name, incarnation, outcome.value, since, outcome.head)
         if outcome.kind is not OutcomeKind.FENCED:
             raise _refused(name, outcome)
         if outcome.value < incarnation:  # not because of its number, so because of who we are
             raise fenced(name)
         if tx + 1 < outcome.next:
             raise stale(name, tx, outcome.next)
-        birth = max(birth, outcome.head)  # A server that knows less can't answer that.
-        # First ask whether that one is ours, then take it over.
+        if not is_anonymous:
+            birth = max(birth, outcome.head)  # A server that knows less can't answer that.
+        # First ask whether that one is ours, then take it over, from whoever has it.
         is_asked = outcome.value == incarnation
-        incarnation, after = outcome.value + is_asked, outcome.value if is_asked else 0
+        is_taken = is_asked and outcome.next > 0
+        incarnation, after = outcome.value + is_asked, outcome.value if is_taken else 0
     raise WaitTimeoutError(f"the name {name!r} changed hands all the time for {OPEN_S:.0f} s")
 
 
@@ -172,17 +185,23 @@ class Staging:
 
 
 def decide(
-    engine: Engine, name: str, incarnation: int, tx: int, parts: Parts, timeout: float
+    engine: Engine,
+    name: str,
+    incarnation: int,
+    tx: int,
+    parts: Parts,
+    timeout: float,
+    seen: int = 0,
 ) -> dict[int, int]:
     """Have all of these messages take effect, at once; the first number in each group, where it is
-    still known. The same again if that was done before."""
+    still known. The same again if that was done before. `seen` is as the name was opened."""
     stages = sum(len(refs) for _, refs in parts)
     if stages > STAGES_MAX:
         raise ConfigError(
             f"{stages} stages, and one transaction has at most {STAGES_MAX}: have fewer partitions"
             " (`df.coalesce(...)`), or fewer rows in a batch"
         )
-    request = DecisionRequest(named_sender(name), incarnation, tx, parts)
+    request = DecisionRequest(named_sender(name), incarnation, tx, parts, seen)
     outcome = _outcome(engine, request, timeout, f"transaction {tx} of {name!r} was not decided")
     if outcome.kind is OutcomeKind.FENCED:
         raise fenced(name)
@@ -192,12 +211,18 @@ def decide(
 
 
 def decide_or_abort(
-    engine: Engine, name: str, incarnation: int, tx: int, parts: Parts, timeout: float
+    engine: Engine,
+    name: str,
+    incarnation: int,
+    tx: int,
+    parts: Parts,
+    timeout: float,
+    seen: int = 0,
 ) -> None:
     """Have all of these messages take effect. Whoever hears nothing in time tries to take it back,
     and so learns what has come of it: an error says whether they are there."""
     try:
-        decide(engine, name, incarnation, tx, parts, timeout)
+        decide(engine, name, incarnation, tx, parts, timeout, seen)
     except WaitTimeoutError as late:
         try:
             is_aborted = abort(engine, name, incarnation, tx, ABORT_S)
@@ -251,5 +276,14 @@ def _outcome(engine: Engine, request: AnyRequest, timeout: float, what: str) -> 
         ) from None
 
 
-def _refused(name: str, outcome: Outcome) -> RefusedError:
+def _refused(name: str, outcome: Outcome) -> ClientError:
+    if outcome.kind is OutcomeKind.REFUSED and outcome.value:
+        return too_many_names(name, outcome.value, "this cluster")
+    if outcome.kind is OutcomeKind.REMOVED:
+        return forgotten(name)
+    if outcome.kind is OutcomeKind.EXPIRED:
+        return RefusedError(
+            f"the name {name!r} was removed or forgotten, so nothing of this took effect; run it"
+            " again"
+        )
     return RefusedError(f"transactions of {name!r}: {outcome.kind.name.lower()}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from samcast.client.ending import Ended
 from samcast.client.engine import Engine
-from samcast.client.outbox import error_of
+from samcast.client.outbox import error_of, too_many_names
 from samcast.errors import (
     ClientError,
     ConfigError,
@@ -16,10 +16,10 @@ from samcast.errors import (
     RefusedError,
     WaitTimeoutError,
 )
-from samcast.group.owner import Decided, OwnerOpened, OwnerStopped, Transacted
+from samcast.group.owner import Decided, Forgotten, OwnerOpened, OwnerStopped, Transacted
 from samcast.wire.batch import columns_from_cells
 from samcast.wire.group import AnswerKind, OutcomeKind, SenderRemovalRequest
-from samcast.wire.order import CELL, named_sender
+from samcast.wire.order import CELL
 
 if TYPE_CHECKING:
     from samcast.client.blocking import Group
@@ -33,27 +33,31 @@ COMMIT_S = 120.0  # for the whole of a large one, on slow disks
 
 class Transactions:
     """Transactions under one name, one after the other. After a crash, whoever opens the name
-    again hears how many took effect (`done_before`)."""
+    again hears how many took effect (`done_before`). Without a name they are this client's alone,
+    and the cluster forgets them by itself."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
-        if not isinstance(name, str) or not 1 <= len(name.encode()) <= 200:
+    def __init__(self, engine: Engine, name: str | None = None) -> None:
+        if name is not None and (not isinstance(name, str) or not 1 <= len(name.encode()) <= 200):
             raise ConfigError(f"a name is a str of 1 to 200 bytes, not {str(name)[:40]!r}")
         self._engine = engine
-        self._name = name
+        self._name = name or ""
         self._lock = threading.Lock()
         self._opened = threading.Event()
         self._waiting: dict[int, Transaction] = {}
         self._token = 0
         self._error: ClientError | None = None
         self.done_before = 0
-        self._post = engine.call(engine.open_owner(name, self._on_effect))
+        self._owner, self._post = engine.call(engine.open_owner(self._name, self._on_effect))
         engine.on_closed.append(self._on_closed)
         if not self._opened.wait(OPEN_S):
-            raise WaitTimeoutError(f"the name {name!r} could not be opened within {OPEN_S:.0f} s")
+            what = f"the name {name!r}" if name else "a transaction"
+            raise WaitTimeoutError(f"{what} could not be opened within {OPEN_S:.0f} s")
+        if self._error is not None:
+            raise self._error
 
     def give_up(self, timeout: float = 2.0) -> None:
         """Have the name forgotten; what took effect under it stays."""
-        request = SenderRemovalRequest(CELL, named_sender(self._name))
+        request = SenderRemovalRequest(CELL, self._owner.id)
         with contextlib.suppress(TimeoutError, ClientError):  # Then it stays: it costs a row.
             self._engine.call(self._engine.propose(request), timeout)
 
@@ -86,14 +90,34 @@ class Transactions:
             waiting = self._waiting.pop(effect.token, None)
             if waiting is not None:
                 waiting.settle(effect.spans, None)
+        elif isinstance(effect, Forgotten):
+            waiting = self._waiting.pop(effect.token, None)
+            if waiting is not None:
+                waiting.settle((), forgotten(self._name))
         elif isinstance(effect, OwnerStopped):
-            kind = effect.kind
-            if kind is OutcomeKind.FENCED:
-                self._stop(error_of(AnswerKind.FENCED))
-            else:
-                self._stop(RefusedError(f"transactions of {self._name!r}: {kind.name.lower()}"))
+            self._on_stopped(effect)
         elif isinstance(effect, Ended):
             self._stop(effect.error)
+
+    def _on_stopped(self, effect: OwnerStopped) -> None:
+        kind = effect.kind
+        who = f"transactions of {self._name!r}" if self._name else "transactions of this client"
+        error: ClientError = RefusedError(f"{who}: {kind.name.lower()}")
+        if kind is OutcomeKind.FENCED:
+            error = error_of(AnswerKind.FENCED)
+        elif kind in (OutcomeKind.REMOVED, OutcomeKind.EXPIRED):
+            error = RefusedError(
+                f"{who}: the name was removed, so nothing of this took effect; open it again to"
+                " begin anew"
+            )
+        elif effect.limit:
+            error = too_many_names(self._name, effect.limit, "this cluster")
+        if kind is OutcomeKind.REMOVED:
+            with self._lock:
+                unknown = self._waiting.pop(effect.token, None)
+            if unknown is not None:
+                unknown.settle((), forgotten(self._name))
+        self._stop(error)
 
     def _stop(self, error: ClientError) -> None:
         """Nothing more takes effect; whoever waits hears why."""
@@ -116,6 +140,15 @@ class Transactions:
             waiting, self._waiting = self._waiting, {}
         for one in waiting.values():
             one.settle((), error)
+
+
+def forgotten(name: str) -> OutcomeUnknownError:
+    """The error for who asks after its row is gone."""
+    who = f"the name {name!r} was removed" if name else "others have opened very many meanwhile"
+    return OutcomeUnknownError(
+        f"the cluster no longer remembers this transaction ({who}): it may or may not have taken"
+        " effect, as a whole; look at its groups before you repeat it"
+    )
 
 
 class Transaction:

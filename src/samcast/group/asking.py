@@ -7,6 +7,7 @@ from samcast.machine.ports import NEVER_MS, Effect, Event, NodeId, Received, Sen
 from samcast.machine.quorum import servers_with
 from samcast.wire.control import Control
 from samcast.wire.group import AnyRequest, Head, HeadRequest, Outcome, Propose
+from samcast.wire.names import Names, NamesRequest
 from samcast.wire.order import ROLE_COMMIT, Configuration
 from samcast.wire.retention import Checkpoints, CheckpointsRequest
 
@@ -94,6 +95,20 @@ class HeadAsker(Asker):
     def is_mine(self, answer: Any) -> bool:
         """By its group."""
         return bool(answer.group == self._group)
+
+
+class NamesAsker(Asker):
+    """Asks who has a name in a group, or in the cell."""
+
+    def __init__(
+        self, node: NodeId, configuration: Configuration, scope: int, above: bytes
+    ) -> None:
+        super().__init__(node, configuration, NamesRequest(scope, above), Names)
+        self._asked = (scope, above)
+
+    def is_mine(self, answer: Any) -> bool:
+        """By what was asked for."""
+        return bool((answer.scope, answer.above) == self._asked)
 
 
 class CheckpointsAsker(Asker):

@@ -53,11 +53,9 @@ from samcast.wire.group import (
     CommitAck,
     CommitSubmit,
     DataReport,
-    HeadRequest,
     Heartbeat,
     LogReply,
     LogRequest,
-    NumberRequest,
     OrderRequest,
     PreVote,
     PreVoteReply,
@@ -72,7 +70,7 @@ from samcast.wire.group import (
 )
 from samcast.wire.order import EPOCH_NONE, ROLE_COMMIT, Configuration, Epoch, rivals, same_rank
 from samcast.wire.records import VoteRecord, encode_record
-from samcast.wire.retention import CheckpointReport, CheckpointsRequest, Holdings
+from samcast.wire.retention import CheckpointReport, Holdings
 
 Handler = Callable[[NodeId, Any, list[Effect]], None]
 
@@ -137,8 +135,7 @@ class CommitServer:
             LogReply: self.election.on_log_reply,
             LogRequest: self.queries.on_log_request,
             OrderRequest: self.queries.on_order_request,
-            NumberRequest: self.queries.on_number_request,
-            HeadRequest: self.queries.on_head_request,
+            **self.queries.handlers(),
             SnapshotRequest: self.queries.on_snapshot_request,
             Propose: self.queries.on_propose,
             DataReport: self._to_sequencer(Sequencer.on_data_report),
@@ -146,7 +143,6 @@ class CommitServer:
             StartReply: self._to_sequencer(Sequencer.on_start_reply),
             Holdings: self._to_sequencer(Sequencer.on_holdings),
             CheckpointReport: self._to_sequencer(Sequencer.on_checkpoint_report),
-            CheckpointsRequest: self.queries.on_checkpoints_request,
             Join: lambda sender, join, out: answer_join(self, sender, join, out),
         }
 

@@ -15,7 +15,7 @@ import msgspec
 
 from samcast.group.outcomes import outcome_of
 from samcast.group.retained import Retained, RetainedState
-from samcast.group.rows import Admission, GroupRows, GroupState, Row
+from samcast.group.rows import Admission, GroupRows, GroupState, NamingState, Row
 from samcast.group.settings import GroupSettings
 from samcast.limits import BATCH_MESSAGES_MAX
 from samcast.machine.change import replaced_by
@@ -60,6 +60,7 @@ from samcast.wire.order import (
     TruncateEntry,
     chain_hash,
     is_named,
+    named_sender,
 )
 from samcast.wire.pieces import Many, Parts, in_pieces
 
@@ -79,6 +80,7 @@ class CoreState(msgspec.Struct, frozen=True, array_like=True):
     settled: int = 0
     intervals: list[tuple[int, list[tuple[int, int]]]] = []
     replaced: list[tuple[int, int]] = []
+    naming: list[tuple[int, NamingState]] = []
 
 
 _decode = msgspec.msgpack.Decoder(CoreState).decode
@@ -196,19 +198,43 @@ class Core:
             return False
         row = rows.named.get(request.sender)
         if row is None:
-            is_fresh = request.sender not in rows.tombstones and request.birth >= rows.memory_floor
-            return is_fresh and request.after == 0 and len(rows.named) < self._settings.named_max
+            return self._can_begin(rows, request)
         is_above = request.incarnation > row.incarnation and request.after in (0, row.incarnation)
         return is_above and request.nonce not in row.past
+
+    def _can_begin(self, rows: GroupRows, request: OpenEntry | OpenRequest) -> bool:
+        """The same for a name that nobody has."""
+        sender = request.sender
+        if request.after or rows.is_given_up(sender, request.birth):
+            return False
+        if request.incarnation <= rows.incarnation_below(sender, request.is_anonymous):
+            return False
+        # Those whose name nobody uses again make room by themselves.
+        is_roomy = request.is_anonymous or rows.chosen < self._settings.named_max
+        return is_roomy and (request.scope == CELL or not request.is_anonymous)
 
     def _fold_open(self, entry: OpenEntry) -> bool:
         if not self.can_open(entry):
             return False
-        rows = self.groups[entry.scope]
-        if entry.sender not in rows.named:
-            rows.named[entry.sender] = Row(entry.incarnation)
-        rows.own(entry.sender).open(entry.incarnation, entry.nonce)
+        rows, sender = self.groups[entry.scope], entry.sender
+        if sender not in rows.named:
+            rows.dig_up(sender)
+            rows.named[sender] = Row(entry.incarnation)
+            if entry.is_anonymous:
+                rows.anonymous[sender] = None
+        row = rows.own(sender)
+        row.open(entry.incarnation, entry.nonce)
+        if entry.label and sender not in rows.anonymous and named_sender(entry.label) == sender:
+            row.label = entry.label
+        if entry.scope == CELL:
+            rows.use(sender, self.index)
+            rows.evict_anonymous(self._settings.anonymous_max)
         return True
+
+    @property
+    def named_max(self) -> int:
+        """Names that users may choose in one group, or in the cell."""
+        return self._settings.named_max
 
     def can_decide(self, request: DecisionEntry | DecisionRequest) -> bool:
         """A decision is of its owner's incarnation and later than the last one. Its owner may pass
@@ -250,10 +276,14 @@ class Core:
             rows.head += count
             rows.raise_floors()
             spans.append((part.group, part.number_first, count))
-        row = self.groups[CELL].own(entry.owner)
+        cell = self.groups[CELL]
+        cell.use(entry.owner, self.index)
+        row = cell.own(entry.owner)
         row.next = entry.tx + 1
         row.decided[entry.tx] = tuple(spans)
-        while len(row.decided) > self._settings.sender_runs_max:
+        # Whose name nobody uses again goes on only when it has heard of the last one.
+        most = 1 if entry.owner in cell.anonymous else self._settings.sender_runs_max
+        while len(row.decided) > most:
             del row.decided[next(iter(row.decided))]
         return True
 
@@ -293,10 +323,7 @@ class Core:
 
     def _fold_sender_removed(self, entry: SenderRemovedEntry) -> bool:
         rows = self.groups.get(entry.scope)
-        if rows is None or rows.named.pop(entry.sender, None) is None:
-            return False
-        rows.tombstones[entry.sender] = rows.head
-        return True
+        return rows is not None and rows.bury(entry.sender, self._settings.tombstones_max)
 
     def _fold_config(self, entry: ConfigEntry) -> bool:
         is_next = entry.configuration.number == self.configuration.number + 1
@@ -422,6 +449,7 @@ class Core:
                     self.settled,
                     [(g, r.intervals) for g, r in self.retained.items() if r.intervals],
                     self.replaced,
+                    [(g, naming) for g, r in groups.items() if (naming := r.naming())],
                 ]
             )
         )
@@ -454,6 +482,9 @@ class Core:
             if group in core.retained:
                 core.retained[group].intervals = intervals
         core._senders_most = sum(len(rows.unnamed) for rows in core.groups.values())
+        for group, naming in state.naming:
+            if group in core.groups:
+                core.groups[group].set_naming(naming)
         core.group_ids = {
             r.name: g for g, r in core.groups.items() if g != CELL and not r.is_removed
         }

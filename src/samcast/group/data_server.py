@@ -327,7 +327,7 @@ class DataServer:
             elif type(entry) is AbortEntry:
                 owners[entry.owner] = None
             elif type(entry) is OpenEntry or type(entry) is SenderRemovedEntry:
-                owners[entry.sender] = None
+                owners.update(dict.fromkeys(self.dropping.owners_ended(entry)))
                 self._hurry_opened(entry)
             elif type(entry) is CollectEntry:
                 self.collecting.collect(entry.group, out)

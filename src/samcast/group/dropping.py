@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from samcast.group.storage import BatchKey, DropBatch
 from samcast.machine.ports import Effect
-from samcast.wire.order import CELL
+from samcast.wire.order import CELL, OpenEntry, SenderRemovedEntry
 
 if TYPE_CHECKING:
     from samcast.group.data_server import DataServer
@@ -60,6 +60,13 @@ class Dropping:
                 continue
             if self.may_drop_stage(key, held.birth):
                 self.drop(key, out)
+
+    def owners_ended(self, entry: OpenEntry | SenderRemovedEntry) -> list[bytes]:
+        """Whose stages may be in vain now: of the lives before this one, or, where an owner has
+        taken another one's place, of whoever that was."""
+        is_anonymous = type(entry) is OpenEntry and entry.is_anonymous
+        may_evict = is_anonymous and self._server.follower.core.groups[CELL].memory_floor
+        return self._server.unnumbered.owners() if may_evict else [entry.sender]
 
     def may_drop_stage(self, key: BatchKey, birth: int) -> bool:
         """Whether this stage is one of them."""

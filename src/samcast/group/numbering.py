@@ -289,9 +289,8 @@ class Numbering:
         # What won't take effect is ordered too where only its place in the log tells that for sure.
         is_open_question = tail.outcome(0, request) is None
         if type(request) is OpenRequest:
-            r = request
-            entry = OpenEntry(r.scope, r.sender, r.incarnation, r.after, r.birth, r.nonce)
-            is_wanted = is_open_question and r.scope in tail.groups
+            entry = OpenEntry(*astuple(request))
+            is_wanted = is_open_question and request.scope in tail.groups
             return entry if tail.can_open(request) or is_wanted else None
         if type(request) is AbortRequest:
             abort = AbortEntry(request.owner, request.incarnation, request.tx)
@@ -318,13 +317,21 @@ class Numbering:
         if not self._sequencer.tail.is_sound_decision(request.parts):
             out.append(Warn("decision-parts", f"tx {request.tx}: twice, empty, or too many"))
             return
-        if self._sequencer.tail.can_decide(request):
-            self._decisions[request.owner] = request
-            self._ripe[request.owner] = None
+        tail = self._sequencer.tail
+        if not tail.can_decide(request):
+            return
+        if len(self._decisions) > self._settings.named_max + self._settings.anonymous_max:
+            # More than there are owners: some are gone.
+            left = {owner: d for owner, d in self._decisions.items() if tail.can_decide(d)}
+            self._decisions = left
+        self._decisions[request.owner] = request
+        self._ripe[request.owner] = None
 
     def _try_decide(self, owner: bytes) -> None:
         """Number a decision once every stage that it names is held on enough disks."""
-        request = self._decisions[owner]
+        request = self._decisions.get(owner)
+        if request is None:
+            return
         sequencer, tail = self._sequencer, self._sequencer.tail
         if not tail.can_decide(request):
             del self._decisions[owner]

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from samcast.limits import ORDER_PIECE_BYTES_MAX
 from samcast.wire.group import HashAt
-from samcast.wire.order import HASH_NONE, AnyEntry, chain_link, encode_entry
+from samcast.wire.order import HASH_NONE, AnyEntry, chain_link, chained_bytes
 
 
 class OrderLog:
@@ -28,7 +28,7 @@ class OrderLog:
 
     def append(self, entry: AnyEntry) -> None:
         """Add the next entry."""
-        encoded = encode_entry(entry)
+        encoded = chained_bytes(entry)
         self._hashes.append(chain_link(self._hashes[-1], encoded))
         self._sizes.append(len(encoded))
         self._entries.append(entry)

@@ -3,7 +3,8 @@
 """
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from samcast.group.core import Core
 from samcast.machine.ports import Effect, NodeId, Send
@@ -25,6 +26,7 @@ from samcast.wire.group import (
     SnapshotRequest,
     Span,
 )
+from samcast.wire.names import NAMES_PER_REPLY_MAX, Named, Names, NamesRequest
 from samcast.wire.order import (
     CELL,
     EPOCH_NONE,
@@ -155,6 +157,15 @@ class OrderQueries:
         )
         out.append(Send(sender, reply))
 
+    def handlers(self) -> dict[type, Callable[[NodeId, Any, list[Effect]], None]]:
+        """What anybody may ask."""
+        return {
+            NumberRequest: self.on_number_request,
+            HeadRequest: self.on_head_request,
+            CheckpointsRequest: self.on_checkpoints_request,
+            NamesRequest: self.on_names_request,
+        }
+
     def on_number_request(self, sender: NodeId, request: NumberRequest, out: list[Effect]) -> None:
         """A member wants to know which ids have these numbers."""
         server = self._server
@@ -194,6 +205,22 @@ class OrderQueries:
             kept = (retained.collected, retained.keep, tuple(retained.checkpoints))
             known = (self._server.core.head(request.group), tuple(retained.intervals))
             out.append(Send(sender, Checkpoints(request.group, *kept, *known)))
+
+    def on_names_request(self, sender: NodeId, request: NamesRequest, out: list[Effect]) -> None:
+        """Who has a name, by id, so many at a time."""
+        core = self._server.core
+        rows = core.groups.get(request.scope)
+        if rows is None:
+            return
+        named, anonymous = rows.named, rows.anonymous
+        found = sorted(name for name in named if name > request.above)
+        names = tuple(
+            Named(name, r.label, r.incarnation, r.next - 1, r.last, name in anonymous)
+            for name, r in ((name, named[name]) for name in found[:NAMES_PER_REPLY_MAX])
+        )
+        is_more = len(found) > NAMES_PER_REPLY_MAX
+        said = Names(request.scope, request.above, names, is_more, core.named_max)
+        out.append(Send(sender, said))
 
     def on_snapshot_request(
         self, sender: NodeId, request: SnapshotRequest, out: list[Effect]

@@ -22,6 +22,7 @@ from samcast.wire.retention import BeginRequest, KeepRequest, LeaseRequest
 
 if TYPE_CHECKING:
     from samcast.group.core import Core
+    from samcast.group.rows import GroupRows
 
 
 def outcome_of(core: "Core", nonce: int, request: AnyRequest, is_settled: bool) -> Outcome | None:
@@ -67,6 +68,8 @@ def _removal_outcome(
         assert type(request) is SenderRemovalRequest
         rows = core.groups.get(request.scope)
         is_done = rows is not None and request.sender in rows.tombstones
+        if is_settled and rows is not None and request.sender in rows.named:
+            return Outcome(nonce, OutcomeKind.REFUSED)  # Too many were given up since it moved.
     return Outcome(nonce, OutcomeKind.DONE) if is_done or is_settled else None
 
 
@@ -126,25 +129,42 @@ def open_outcome(
         return Outcome(nonce, OutcomeKind.REFUSED) if is_gone else None
     if not is_named(request.sender) or not 1 <= request.incarnation <= INCARNATION_MAX:
         return Outcome(nonce, OutcomeKind.REFUSED)
+    if request.is_anonymous and request.scope != CELL:
+        return Outcome(nonce, OutcomeKind.REFUSED)
     row = rows.named.get(request.sender)
-    if row is None and (request.sender in rows.tombstones or request.birth < rows.memory_floor):
-        return Outcome(nonce, OutcomeKind.REMOVED)
-    is_same = row and row.nonce == request.nonce and row.incarnation == request.incarnation
+    if row is None:
+        return _outcome_of_beginning(core, nonce, request, is_settled)
+    is_same = row.nonce == request.nonce and row.incarnation == request.incarnation
     # One that was ended by an ABORT is opened again, with the next incarnation.
-    if row and is_same and (request.after or not row.is_ended):
+    if is_same and (request.after or not row.is_ended):
         runs = tuple((c, *run) for c, run in row.runs.items())
-        return Outcome(nonce, OutcomeKind.OPENED, row.next, runs, (), rows.head)
+        last = row.last if request.scope == CELL else 0
+        return Outcome(nonce, OutcomeKind.OPENED, row.next, runs, (), rows.head, last)
     # Who goes on from an incarnation that isn't here yet has seen more of the log than this
     # prefix, unless this one is beyond all that it had seen.
-    is_ahead = request.after > (row.incarnation if row else 0) and rows.head <= request.birth
-    if not is_settled and (is_ahead or (row is None and not request.after)):
-        return None
-    if row is None:
-        is_refused = not request.after  # there were too many names when its turn came
-        return Outcome(nonce, OutcomeKind.REFUSED if is_refused else OutcomeKind.REMOVED)
-    if core.can_open(request):
+    is_ahead = request.after > row.incarnation and rows.head <= request.birth
+    if (is_ahead and not is_settled) or core.can_open(request):
         return None
     return Outcome(nonce, OutcomeKind.FENCED, row.incarnation, head=rows.head, next=row.next)
+
+
+def _outcome_of_beginning(
+    core: "Core", nonce: int, request: OpenRequest, is_settled: bool
+) -> Outcome | None:
+    """The same where nobody has the name."""
+    rows = core.groups[request.scope]
+    below = rows.incarnation_below(request.sender, request.is_anonymous)
+    if below == INCARNATION_MAX:
+        return Outcome(nonce, OutcomeKind.REMOVED)
+    if rows.is_given_up(request.sender, request.birth):
+        return Outcome(nonce, OutcomeKind.REMOVED, head=rows.head)
+    if request.after:
+        is_ahead = rows.head <= request.birth
+        return None if is_ahead and not is_settled else Outcome(nonce, OutcomeKind.REMOVED)
+    if request.incarnation <= below:
+        return Outcome(nonce, OutcomeKind.FENCED, below, head=rows.head)
+    # Settled and not there: there were too many names when its turn came.
+    return Outcome(nonce, OutcomeKind.REFUSED, core.named_max) if is_settled else None
 
 
 def _tx_outcome(
@@ -153,8 +173,7 @@ def _tx_outcome(
     cell = core.groups[CELL]
     row = cell.named.get(request.owner)
     if row is None:
-        is_removed = request.owner in cell.tombstones or not is_named(request.owner)
-        return Outcome(nonce, OutcomeKind.REMOVED) if is_removed else None
+        return _outcome_without_row(cell, nonce, request)
     if request.incarnation < row.incarnation:
         return Outcome(nonce, OutcomeKind.FENCED, row.incarnation)
     if request.incarnation > row.incarnation:
@@ -163,5 +182,20 @@ def _tx_outcome(
         spans = row.decided.get(request.tx)
         if spans is None:
             return Outcome(nonce, OutcomeKind.CONFIRMED)
-        return Outcome(nonce, OutcomeKind.DECIDED, 0, (), spans)
+        return Outcome(nonce, OutcomeKind.DECIDED, 0, (), spans, cell.head)
     return Outcome(nonce, OutcomeKind.ABORTED) if row.is_ended else None
+
+
+def _outcome_without_row(
+    cell: "GroupRows", nonce: int, request: DecisionRequest | AbortRequest
+) -> Outcome | None:
+    """The owner's name was given up, or its row evicted, or it is not open yet as far as this state
+    goes. A decision that was made raised the floor above its index when its row went."""
+    seen = request.seen if type(request) is DecisionRequest else 0
+    gone_at = cell.tombstones.get(request.owner)
+    if gone_at is None and is_named(request.owner):
+        if not seen or cell.head < seen:
+            return None
+        gone_at = cell.memory_floor - 1
+    is_known = gone_at is not None and seen > 0 and gone_at <= seen
+    return Outcome(nonce, OutcomeKind.EXPIRED if is_known else OutcomeKind.REMOVED)

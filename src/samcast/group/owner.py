@@ -67,6 +67,12 @@ class Decided(Effect, frozen=True, gc=False):
     spans: tuple[Span, ...]
 
 
+class Forgotten(Effect, frozen=True, gc=False):
+    """Nobody can tell any more whether it happened; an owner without a name goes on after it."""
+
+    token: int
+
+
 class OwnerOpened(Effect, frozen=True, gc=False):
     """The name is ours: transactions below `tx_next` were decided."""
 
@@ -74,9 +80,11 @@ class OwnerOpened(Effect, frozen=True, gc=False):
 
 
 class OwnerStopped(Effect, frozen=True, gc=False):
-    """Another process took the name over, or it was removed."""
+    """Another process took the name over, it was removed, or there are too many (`limit`)."""
 
     kind: OutcomeKind
+    limit: int = 0
+    token: int = 0  # of the transaction that was under way
 
 
 class State(Enum):
@@ -89,7 +97,8 @@ class State(Enum):
 
 
 class Owner:
-    """One owner of transactions; its name belongs to the cell."""
+    """One owner of transactions; its name belongs to the cell. Without a name it makes one up that
+    nobody uses again; the cell forgets it some time, and then it goes on under another."""
 
     def __init__(
         self,
@@ -104,19 +113,24 @@ class Owner:
         self.node = node
         self._clock_ms = clock_ms  # what the host's clock lacks to be the wall's
         self._channel = channel
-        self.id = named_sender(name)
+        self.is_anonymous = not name
+        self._label = name
+        self._chance = chance
+        self.id = self._fresh_id() if self.is_anonymous else named_sender(name)
         self._configuration = configuration
         self._settings = settings
-        self._chance = chance
         self._turn = node
         self._now_ms = 0
         self.state = State.OPENING
+        self._has_opened = False  # ever, under this name
         self.incarnation = 1
         self.tx_next = 1
         self._after = 0
         self.nonce = self._fresh_nonce()
         self._birth = -1
-        self._seen = 0  # the index behind our last OPEN
+        self._seen = 0  # the highest index that we know of
+        self._seen_ms = -1  # when we heard of it
+        self._proposed_after = 0  # what we knew when we first proposed the decision
         self._due_ms = 0
         self._wait_ms = settings.retry_ms
         self._queue: deque[Transacted] = deque()
@@ -138,6 +152,9 @@ class Owner:
 
     def _fresh_nonce(self) -> int:
         return 1 + self._chance.below(2**62)
+
+    def _fresh_id(self) -> bytes:
+        return named_sender(f"anonymous {self._fresh_nonce():x} {self._fresh_nonce():x}")
 
     def step(self, events: Sequence[Event]) -> list[Effect]:
         """Take everything that arrived in one turn."""
@@ -171,7 +188,10 @@ class Owner:
 
     def _on_drained(self, out: list[Effect]) -> None:
         if self.state is State.READY and (self._current or self._queue):
-            self._stage(out)
+            if not self._is_out_of_touch():
+                self._stage(out)
+            elif self._now_ms >= self._due_ms:
+                self._ask_head(out)
         elif self.state is State.DECIDING:
             self._go_on(out)
         elif self.state is State.OPENING and self._now_ms >= self._due_ms:
@@ -189,16 +209,34 @@ class Owner:
     # opening
 
     def _on_head(self, sender: NodeId, head: Head, out: list[Effect]) -> None:
-        if head.group == CELL and self._birth < 0:
-            self._birth = max(head.number, self._seen)
+        if head.group != CELL or not 0 <= head.number < 2**62:
+            return
+        self._see(head.number)
+        if self._birth < 0:
+            self._birth = self._seen
             self._due_ms = self._now_ms
 
-    def _open(self, out: list[Effect]) -> None:
+    def _see(self, index: int) -> None:
+        if index < 2**62:
+            self._seen, self._seen_ms = max(self._seen, index), self._now_ms
+
+    def _is_out_of_touch(self) -> bool:
+        """Whether the cell may have forgotten us since we last heard of it. Who knows where the
+        log is when it proposes a decision can be told for sure that it came too late."""
+        is_old = self._now_ms - self._seen_ms > self._settings.retry_max_ms
+        return self.is_anonymous and (self._seen_ms < 0 or is_old)
+
+    def _ask_head(self, out: list[Effect]) -> None:
         self._wait()
+        out.append(Send(self._server(), HeadRequest(CELL)))
+
+    def _open(self, out: list[Effect]) -> None:
         if self._birth < 0:
-            out.append(Send(self._server(), HeadRequest(CELL)))
+            self._ask_head(out)
             return
-        request = OpenRequest(CELL, self.id, self.incarnation, self._after, self._birth, self.nonce)
+        self._wait()
+        who = (CELL, self.id, self.incarnation, self._after, self._birth, self.nonce)
+        request = OpenRequest(*who, self._label, self.is_anonymous)
         out.append(Send(self._server(), Propose(self.nonce, request)))
 
     def _open_again(self, incarnation: int, after: int) -> None:
@@ -210,6 +248,15 @@ class Owner:
         self._wait_ms = self._settings.retry_ms
         self._due_ms = self._now_ms
 
+    def _may_begin_anew(self, removed: Outcome) -> bool:
+        return self.is_anonymous or (not self._has_opened and removed.head > self._birth)
+
+    def _begin_anew(self) -> None:
+        """Nothing of ours is under way, or known by this name: another one is as good."""
+        if self.is_anonymous:
+            self.id = self._fresh_id()
+        self._open_again(1, 0)
+
     # staging and deciding
 
     def _stage(self, out: list[Effect]) -> None:
@@ -218,6 +265,7 @@ class Owner:
             self._current = self._queue.popleft()
         self.state = State.DECIDING
         self.nonce = self._fresh_nonce()
+        self._proposed_after = self._seen
         self._wait_ms = self._settings.retry_ms
         self._batches = [
             make_batch(
@@ -274,7 +322,8 @@ class Owner:
             ref = StageRef(batch.stage, batch.count, batch.digest)
             refs.setdefault(batch.group, []).append(ref)
         parts = tuple((group, tuple(stages)) for group, stages in refs.items())
-        return DecisionRequest(self.id, self.incarnation, self.tx_next, parts)
+        seen = self._proposed_after
+        return DecisionRequest(self.id, self.incarnation, self.tx_next, parts, seen)
 
     def _on_outcome(self, sender: NodeId, outcome: Outcome, out: list[Effect]) -> None:
         if outcome.nonce != self.nonce:
@@ -284,6 +333,7 @@ class Owner:
             self._on_open_outcome(kind, outcome, out)
         elif self.state is State.DECIDING and self._current is not None:
             if kind in (OutcomeKind.DECIDED, OutcomeKind.CONFIRMED):
+                self._see(outcome.head)
                 out.append(Decided(self._current.token, self.tx_next, outcome.spans))
                 self._forget()
                 self.tx_next += 1
@@ -291,6 +341,12 @@ class Owner:
                 self._due_ms = self._now_ms
             elif kind is OutcomeKind.ABORTED:
                 self._open_again(self.incarnation + 1, self.incarnation)
+            elif kind is OutcomeKind.EXPIRED and self.is_anonymous:
+                self._begin_anew()
+            elif kind is OutcomeKind.REMOVED and self.is_anonymous:
+                out.append(Forgotten(self._current.token))
+                self._current = None
+                self._begin_anew()
             else:
                 self._stop(kind, out)
 
@@ -303,18 +359,25 @@ class Owner:
         if kind is OutcomeKind.OPENED:
             self.state = State.READY
             self.tx_next = outcome.value
-            self._seen = max(self._seen, outcome.head)
+            self._has_opened = True
+            self._see(outcome.head)
             out.append(OwnerOpened(outcome.value))
         elif kind is OutcomeKind.FENCED and not self._after:
             self._open_again(outcome.value + 1, 0)
+        elif kind is OutcomeKind.REMOVED and self._may_begin_anew(outcome):
+            # Others were so busy that our OPEN came too late, or the name was just given up: who
+            # has done nothing under it may begin.
+            self._see(outcome.head)
+            self._begin_anew()
         else:
-            self._stop(kind, out)
+            self._stop(kind, out, outcome.value if kind is OutcomeKind.REFUSED else 0)
 
-    def _stop(self, kind: OutcomeKind, out: list[Effect]) -> None:
+    def _stop(self, kind: OutcomeKind, out: list[Effect], limit: int = 0) -> None:
         self.state = State.STOPPED
+        token = self._current.token if self._current is not None else 0
         self._queue.clear()
         self._forget()
-        out.append(OwnerStopped(kind))
+        out.append(OwnerStopped(kind, limit, token))
 
     def _forget(self) -> None:
         """Payloads that nobody needs any more may be large."""

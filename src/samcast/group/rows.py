@@ -21,7 +21,7 @@ from typing import Any
 
 from samcast.limits import BATCH_MESSAGES_MAX
 from samcast.wire.group import Answer, AnswerKind, Asked, Span
-from samcast.wire.order import RunEntry, is_named
+from samcast.wire.order import INCARNATION_MAX, RunEntry, is_named
 from samcast.wire.pieces import Many, Parts, listed
 
 PAST_MAX = 16  # who had a name before is remembered so long
@@ -48,6 +48,9 @@ GroupState = tuple[
     list[tuple[bytes, int]],
 ]
 
+# Labels, names that nobody uses again, incarnations under tombstones, the floor of those.
+NamingState = tuple[list[tuple[bytes, str]], list[bytes], list[tuple[bytes, int]], int]
+
 
 class Admission(Enum):
     """What the numbering rule says of a run."""
@@ -64,6 +67,7 @@ class Row:
         "decided",
         "incarnation",
         "is_ended",
+        "label",
         "last",
         "lowest",
         "next",
@@ -77,7 +81,8 @@ class Row:
         self.owner: object = None  # the mark of those rows that may change it in place
         self.incarnation = incarnation
         self.next = 1
-        self.last = 0
+        self.label = ""  # the name, if it was told
+        self.last = 0  # number, or index in the cell, of its last use
         self.is_ended = False  # by ABORT: this incarnation numbers nothing more
         self.nonce = 0  # of the OPEN in force
         self.past: tuple[int, ...] = ()  # of those before it, which can't come back
@@ -111,6 +116,7 @@ class Row:
     def copy(self) -> "Row":
         """An independent row, equal to this one."""
         row = Row(self.incarnation)
+        row.label = self.label
         row.next, row.last, row.lowest = self.next, self.last, self.lowest
         row.is_ended, row.nonce, row.past = self.is_ended, self.nonce, self.past
         row.runs, row.decided = self.runs.copy(), self.decided.copy()
@@ -121,7 +127,10 @@ class GroupRows:
     """The senders of one group, and its head."""
 
     __slots__ = (
+        "anonymous",
+        "buried",
         "head",
+        "incarnation_floor",
         "is_removed",
         "lifetime",
         "mark",
@@ -147,6 +156,10 @@ class GroupRows:
         self.named: dict[bytes, Row] = {}
         # Name -> head when it was given up, rising.
         self.tombstones: OrderedDict[bytes, int] = OrderedDict()
+        self.buried: dict[bytes, int] = {}  # the last incarnation of each of these
+        self.incarnation_floor = 0  # the highest one of those that left no tombstone
+        # Names of these that nobody uses again, in the order of their last use.
+        self.anonymous: OrderedDict[bytes, None] = OrderedDict()
 
     def row(self, sender: bytes) -> Row | None:
         """The row of a sender, named or not."""
@@ -237,7 +250,72 @@ class GroupRows:
             sender = next(iter(self.tombstones))
             if self.tombstones[sender] >= floor:
                 break
-            del self.tombstones[sender]
+            self._forget_tombstone(sender)
+
+    # names
+
+    @property
+    def chosen(self) -> int:
+        """Names that somebody may use again."""
+        return len(self.named) - len(self.anonymous)
+
+    def incarnation_below(self, sender: bytes, is_anonymous: bool) -> int:
+        """Above which a name without a row is opened. Whoever had it before may not know yet that
+        it was given up; what it still sends must not pass for the new owner's."""
+        before = self.buried.get(sender, INCARNATION_MAX if sender in self.tombstones else 0)
+        return before if is_anonymous else max(before, self.incarnation_floor)
+
+    def is_given_up(self, sender: bytes, birth: int) -> bool:
+        """Whether an OPEN without a row may be from before the name was given up."""
+        return birth < self.memory_floor or birth <= self.tombstones.get(sender, -1)
+
+    def use(self, sender: bytes, index: int) -> None:
+        """An owner did something, at this index of the cell."""
+        self.own(sender).last = index
+        if sender in self.anonymous:
+            self.anonymous.move_to_end(sender)
+
+    def evict_anonymous(self, most: int) -> None:
+        """Above so many, those go that were not used for longest. Nobody can tell then what they
+        did, and the floor says so."""
+        while len(self.anonymous) > most:
+            sender = self.anonymous.popitem(last=False)[0]
+            self._raise_memory_floor(self.named.pop(sender).last + 1)
+
+    def bury(self, sender: bytes, most: int) -> bool:
+        """Give a name up; False if too many were, all of them since anything was sent here: then
+        the floor can't rise, or nothing could be sent any more."""
+        row = self.named.get(sender)
+        if row is None:
+            return False
+        if len(self.tombstones) >= most:
+            oldest = next(iter(self.tombstones))
+            if self.tombstones[oldest] >= self.head:
+                return False
+            self._raise_memory_floor(self.tombstones[oldest] + 1)
+            self._forget_tombstone(oldest)
+        del self.named[sender]
+        if sender in self.anonymous:
+            del self.anonymous[sender]
+            self.buried[sender] = INCARNATION_MAX  # It is never opened again.
+        else:
+            self.buried[sender] = row.incarnation
+        self.tombstones[sender] = self.head
+        return True
+
+    def dig_up(self, sender: bytes) -> None:
+        """Somebody begins anew under a name."""
+        self.tombstones.pop(sender, None)
+        self.buried.pop(sender, None)
+
+    def _raise_memory_floor(self, floor: int) -> None:
+        self.memory_floor = max(self.memory_floor, floor)
+
+    def _forget_tombstone(self, sender: bytes) -> None:
+        del self.tombstones[sender]
+        incarnation = self.buried.pop(sender, INCARNATION_MAX)
+        if incarnation < INCARNATION_MAX:
+            self.incarnation_floor = max(self.incarnation_floor, incarnation)
 
     def answer(self, asked: Asked) -> tuple[AnswerKind, int] | None:
         """What is certain about a run from this committed state, or None if it may still come."""
@@ -301,6 +379,23 @@ class GroupRows:
             many(len(tombstones), tombstones.items()),
         )
 
+    def naming(self) -> NamingState | None:
+        """What a snapshot says of names beside that."""
+        labels = [(s, row.label) for s, row in self.named.items() if row.label]
+        buried, anonymous = list(self.buried.items()), list(self.anonymous)
+        if not (labels or buried or anonymous or self.incarnation_floor):
+            return None
+        return (labels, anonymous, buried, self.incarnation_floor)
+
+    def set_naming(self, state: NamingState) -> None:
+        """Take it up again."""
+        labels, anonymous, buried, self.incarnation_floor = state
+        for sender, label in labels:
+            if sender in self.named:
+                self.named[sender].label = label
+        self.anonymous = OrderedDict.fromkeys(s for s in anonymous if s in self.named)
+        self.buried = {s: inc for s, inc in buried if s in self.tombstones}
+
     @classmethod
     def of_state(cls, state: GroupState, runs_max: int) -> "GroupRows":
         rows = cls(state[0], state[1], state[2], runs_max)
@@ -318,6 +413,8 @@ class GroupRows:
         rows.is_removed = self.is_removed
         rows.unnamed, rows.named = self.unnamed.copy(), self.named.copy()
         rows.tombstones = self.tombstones.copy()
+        rows.buried, rows.anonymous = self.buried.copy(), self.anonymous.copy()
+        rows.incarnation_floor = self.incarnation_floor
         return rows
 
 

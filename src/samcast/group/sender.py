@@ -85,9 +85,10 @@ class Opened(Effect, frozen=True, gc=False):
 
 
 class Stopped(Effect, frozen=True, gc=False):
-    """The sender can't go on under this name."""
+    """The sender can't go on under this name; `limit`: there are so many, and it is not one."""
 
     kind: AnswerKind
+    limit: int = 0
 
 
 class State(Enum):
@@ -145,6 +146,7 @@ class Sender:
         self._runs: OrderedDict[int, Outgoing] = OrderedDict()  # by counter, in order
         self._due: list[tuple[int, int]] = []  # when to repeat which counter; the first is valid
         self.is_named = bool(name)
+        self.label = name
         self.id = named_sender(name) if name else self._fresh_id()
         self.incarnation = 1
         self.counter_next = 1
@@ -258,15 +260,16 @@ class Sender:
             self._open_birth = self._head
         self._open_due_ms = self._now_ms + 2 * self._settings.retry_ms
         request = OpenRequest(
-            self.group, self.id, self.incarnation, self._after, self._open_birth, self.nonce
-        )
+            self.group, self.id, self.incarnation, self._after, self._open_birth, self.nonce,
+            self.label,
+        )  # fmt: skip
         out.append(Send(self._server(), Propose(self.nonce, request)))
 
     def _ask_whether_open(self, out: list[Effect]) -> None:
         """Nobody answers: the name may have been given up long ago, in a group where nothing
         happens since. The very OPEN that we have is answered without being ordered again."""
         request = OpenRequest(
-            self.group, self.id, self.incarnation, 0, self._open_birth, self.nonce
+            self.group, self.id, self.incarnation, 0, self._open_birth, self.nonce, self.label
         )
         out.append(Send(self._server(), Propose(self.nonce, request)))
 
@@ -292,7 +295,8 @@ class Sender:
         elif outcome.kind == OutcomeKind.FENCED:
             self._stop(AnswerKind.FENCED, out)
         elif outcome.kind != OutcomeKind.OPENED:
-            self._stop(AnswerKind.REMOVED, out)
+            limit = outcome.value if outcome.kind is OutcomeKind.REFUSED else 0
+            self._stop(AnswerKind.REMOVED, out, limit)
 
     def _open_again(self, incarnation: int, after: int) -> None:
         self.state = State.OPENING
@@ -302,14 +306,14 @@ class Sender:
         self._open_due_ms = self._now_ms
         self._open_birth = -1
 
-    def _stop(self, kind: AnswerKind, out: list[Effect]) -> None:
+    def _stop(self, kind: AnswerKind, out: list[Effect], limit: int = 0) -> None:
         self.state = State.STOPPED
         for run in [*self._runs.values(), *self._queue]:
             out.append(Failed(run.token, kind))
         self._runs.clear()
         self._due.clear()
         self._queue.clear()
-        out.append(Stopped(kind))
+        out.append(Stopped(kind, limit))
 
     # sending
 

@@ -16,6 +16,8 @@ class GroupSettings:
     # The fold: equal on all nodes, or their states differ.
     sender_runs_max: int = 256  # runs a row keeps, and so the most a sender has unconfirmed
     named_max: int = 10_000  # pinned rows of a group; they are never evicted
+    anonymous_max: int = 10_000  # rows of owners whose name nobody uses again; the oldest go
+    tombstones_max: int = 10_000  # names of a group that were given up, and when; the oldest go
     cell_lifetime: int = 2**30  # in log indexes, for the names of transaction owners
     decision_stages_max: int = 1024  # one decision is one entry and must fit one journal group
     snapshot_interval: int = 20_000  # entries between core snapshots; a start folds as many

@@ -38,6 +38,7 @@ from samcast.pipeline.encoding import stages_of_group, stages_of_table
 from samcast.pipeline.options import WriteOptions
 from samcast.pipeline.reading import all_nodes, connected, turned
 from samcast.pipeline.tables import check_table
+from samcast.wire.order import CELL
 
 if TYPE_CHECKING:
     import pyarrow
@@ -56,6 +57,7 @@ class Staged(WriterCommitMessage):
     incarnation: int = 0
     tx: int = 0
     parts: Parts = ()
+    seen: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,10 @@ class Target:
     group: int
     is_table: bool
     timeout: float
+    index: int  # of the cell, when this was planned
 
     def stage(self, name: str, run: str, tx: int, rows: "Iterator[pyarrow.RecordBatch]") -> Staged:
-        """In a task: put its rows on enough disks."""
+        """In a task: put its rows on enough disks. A name that is the run's own is used once."""
         context = TaskContext.get()
         assert context is not None, "only in a task"
         stages = stages_of_table(rows) if self.is_table else stages_of_group(rows)
@@ -76,13 +79,13 @@ class Target:
         if first is None:
             return Staged()
         with connected(turned(self.cluster, context.partitionId())) as client:
-            opened = open_run(client.engine, name, run, tx)
+            opened = open_run(client.engine, name, run, tx, self.index if name == run else None)
             if tx < opened.tx_next:
                 return Staged(name)
             staging = Staging(client.engine, opened, tx, context.taskAttemptId())
             for columns, count in chain([first], stages):
                 staging.stage(self.group, columns, count)
-            return Staged(name, opened.incarnation, tx, staging.finish())
+            return Staged(name, opened.incarnation, tx, staging.finish(), opened.seen)
 
     def decide(self, said: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver: make them messages."""
@@ -98,7 +101,10 @@ class Target:
             raise fenced(one.name)
         parts = joined([other.parts for other in staged])
         with connected(self.cluster) as client:
-            decide_or_abort(client.engine, one.name, one.incarnation, one.tx, parts, self.timeout)
+            seen = min(other.seen for other in staged)
+            decide_or_abort(
+                client.engine, one.name, one.incarnation, one.tx, parts, self.timeout, seen
+            )
 
     def abort(self, said: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver: what is staged may go. Only to save room, so it may fail; but a decision
@@ -121,7 +127,8 @@ def target_of(options: WriteOptions) -> Target:
     with connected(options.cluster) as client:
         group = _group_id(client, options)
         is_table = bool(options.table)
-        return Target(all_nodes(client), group, is_table, float(options.timeout))
+        index = client.engine.call(client.engine.head(CELL), options.timeout)
+        return Target(all_nodes(client), group, is_table, float(options.timeout), index)
 
 
 def _group_id(client: Client, options: WriteOptions) -> int:

@@ -28,6 +28,7 @@ from samcast.wire.errors import WireError
 from samcast.wire.frame import decode_frame, frame_parts
 from samcast.wire.group import Follow, HeadRequest, NumberRequest, PayloadRequest, Propose
 from samcast.wire.handing import HandIn, StatesRequest
+from samcast.wire.names import NamesRequest
 from samcast.wire.order import Configuration, Place
 from samcast.wire.retention import BlockRequest, CheckpointsRequest
 from samcast.wire.rows import RowsRequest
@@ -66,7 +67,7 @@ SAID_TO_MAX = 1000
 CLIENT_TAGS = {
     kind.__struct_config__.tag
     for kind in (Propose, HeadRequest, NumberRequest, PayloadRequest, Follow, CheckpointsRequest,
-                 BlockRequest, StagesRequest, RowsRequest, StatesRequest, HandIn)
+                 BlockRequest, StagesRequest, RowsRequest, StatesRequest, HandIn, NamesRequest)
 }  # fmt: skip
 
 CHANNELS = {int(channel) for channel in Channel}

@@ -127,6 +127,9 @@ class Shape:
             retry_max_ms=chance.pick((100, 300)),
             fetch_after_ms=chance.pick((20, 60)),
             collect_interval_ms=chance.pick((50, 200)),
+            named_max=2,
+            anonymous_max=chance.pick((3, 3, 4, 10_000)),
+            tombstones_max=chance.pick((1, 2, 10_000)),
         )
 
 

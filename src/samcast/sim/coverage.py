@@ -9,7 +9,7 @@ CLUSTER_STATES = ("leading", "electing", "leaderless")
 CLUSTER_FAULTS = (
     "loss", "burst", "duplicate", "reorder", "hold_old", "cut_whole", "cut_pair", "swizzle",
     "flip", "rolling", "power_cut", "torn_everywhere", "swap_quorums", "brownout", "short_name",
-    "crowd", "abort", "remove_name", "link_full", "copy",
+    "crowd", "abort", "remove_name", "link_full", "copy", "overtake",
 )  # fmt: skip
 SERVER_FAULTS = (
     "cut_one_way", "crash", "crash_sequencer", "crash_unacked", "crash_writing", "lost_writes",

@@ -123,6 +123,10 @@ class Judge:
             self._leading[(process.node, process.life)] = role.sequencer
             self._on_sequencer(process, role, role.sequencer)
         self._on_folded(process, "commit", role.core.index, role.core.hash)
+        cell, most = role.core.groups[CELL], role.settings
+        who, size = (process.name, process.life), self.bounded.on_size
+        size(*who, "anonymous owners", len(cell.anonymous), most.anonymous_max)
+        size(*who, "tombstones", len(cell.tombstones), most.tombstones_max)
         self.monotone.on_disk(role.uuid, role.vote_durable)
         self.monotone.on_log(role.uuid, role.log.base, is_known=not role.unknown_from)
 

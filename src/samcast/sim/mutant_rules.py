@@ -21,6 +21,7 @@ from samcast.sim.mutant_disk import DISK_MUTANTS
 from samcast.sim.mutant_joining import JOINING_MUTANTS
 from samcast.sim.mutant_leases import LEASE_MUTANTS
 from samcast.sim.mutant_links import LINK_MUTANTS
+from samcast.sim.mutant_names import NAME_MUTANTS
 from samcast.sim.mutant_retention import RETENTION_MUTANTS
 from samcast.sim.mutant_senders import SENDER_MUTANTS
 from samcast.sim.mutant_sizes import SIZE_MUTANTS
@@ -432,4 +433,5 @@ MUTANTS: Sequence[Mutant] = (
     *SIZE_MUTANTS,
     *ADMISSION_MUTANTS,
     *LINK_MUTANTS,
+    *NAME_MUTANTS,
 )

@@ -194,7 +194,10 @@ def no_tombstone() -> None:
 
     def fold(self: Any, removed: SenderRemovedEntry) -> bool:
         rows_ = self.groups.get(removed.scope)
-        return rows_ is not None and rows_.named.pop(removed.sender, None) is not None
+        if rows_ is None:
+            return False
+        rows_.anonymous.pop(removed.sender, None)
+        return rows_.named.pop(removed.sender, None) is not None
 
     replace(Core, "_fold_sender_removed", fold)
     before = Core.__init__
@@ -309,6 +312,7 @@ def named_rows_evicted() -> None:
         before(self)
         for name in [s for s, row in self.named.items() if 0 < row.last < self.memory_floor]:
             del self.named[name]
+            self.anonymous.pop(name, None)
 
     replace(GroupRows, "raise_floors", raise_floors)
 

@@ -18,6 +18,7 @@ from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.sim.cluster import Cluster
 from samcast.sim.copies import Copies
 from samcast.sim.faults import Faults
+from samcast.sim.passing import Passing
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA
@@ -62,6 +63,7 @@ class Run:
         self.faults = Faults(self.cluster)
         self.changes = Changes(self.cluster, self.faults)
         self.copies = Copies(self.cluster, self.faults)
+        self.passing = Passing(self.cluster, self.faults)
         self.world.on_disk_failed = self.faults.servers.on_disk_failed
         self.world.on_died = self.faults.disks.on_died
         if is_mutated:
@@ -84,6 +86,7 @@ class Run:
         self.faults.plan_elections(3, 50_000, length_us)
         self.changes.plan(50_000, length_us)
         self.copies.plan(50_000, length_us)
+        self.passing.plan(50_000, length_us)
         world.run_until(world.now_us + length_us)
         while sum(self.faults.counts.values()) < FAULTS_MIN:  # Some found nobody to strike.
             if (victim := self.faults.one()) is not None:
@@ -175,6 +178,7 @@ class Run:
             cluster.add_sender(is_named=False).want(1 + missing)
         for owner in cluster.owners:
             owner.want(1)
+        self.passing.finish()
         limit = world.now_us + HEALED_US
         if not world.run_until(limit, self._is_quiet):
             raise Violation("L", self._stuck())
@@ -185,6 +189,7 @@ class Run:
         return (
             all(app.is_idle for app in cluster.senders)
             and all(owner.is_idle for owner in cluster.owners)
+            and not self.passing.stuck
             and cluster.members_are_current()
         )
 
@@ -192,6 +197,7 @@ class Run:
         cluster = self.cluster
         senders = [a.process.name for a in cluster.senders if not a.is_idle]
         owners = [o.process.name for o in cluster.owners if not o.is_idle]
+        owners += self.passing.stuck
         heads = cluster.judge.facts.heads
         members = [
             f"{m.process.name} at {m.position} of {heads.get(m.group, 0)}"

@@ -12,6 +12,7 @@ from samcast.wire.blocked import Blocked
 from samcast.wire.change import ChangeRequest, Join, Moved
 from samcast.wire.control import Control
 from samcast.wire.handing import HandedIn, HandIn, States, StatesRequest
+from samcast.wire.names import Names, NamesRequest
 from samcast.wire.order import (
     AnyEntry,
     Configuration,
@@ -19,6 +20,7 @@ from samcast.wire.order import (
     Epoch,
     GroupName,
     Hash,
+    Label,
     Natural,
     Positive,
     Record,
@@ -71,7 +73,8 @@ class OutcomeKind(IntEnum):
     ABORTED = 6  # the incarnation is over; open again, stage again
     GROUP = 7  # value: its id
     DONE = 8
-    REFUSED = 9  # a limit was reached, or the request makes no sense here
+    REFUSED = 9  # a limit was reached (value: which), or the request makes no sense here
+    EXPIRED = 10  # a decision that never took effect and never will; its owner's row is gone
 
 
 class Reported(Record, frozen=True, gc=False, array_like=True):
@@ -253,6 +256,8 @@ class OpenRequest(Record, frozen=True, gc=False, array_like=True, tag=1):
     after: Natural
     birth: Natural
     nonce: Natural
+    label: Label = ""
+    is_anonymous: bool = False
 
 
 class DecisionRequest(Record, frozen=True, gc=False, array_like=True, tag=2):
@@ -262,6 +267,7 @@ class DecisionRequest(Record, frozen=True, gc=False, array_like=True, tag=2):
     incarnation: Natural
     tx: Natural
     parts: tuple[tuple[Natural, tuple[StageRef, ...]], ...]
+    seen: Natural = 0  # highest index known at the first proposal, its row was there; 0: not told
 
 
 class AbortRequest(Record, frozen=True, gc=False, array_like=True, tag=3):
@@ -294,17 +300,9 @@ class SenderRemovalRequest(Record, frozen=True, gc=False, array_like=True, tag=6
 
 
 AnyRequest = (
-    OpenRequest
-    | DecisionRequest
-    | AbortRequest
-    | GroupRequest
-    | GroupRemovalRequest
-    | SenderRemovalRequest
-    | KeepRequest
-    | LeaseRequest
-    | BeginRequest
-    | ChangeRequest
-)
+    OpenRequest | DecisionRequest | AbortRequest | GroupRequest | GroupRemovalRequest
+    | SenderRemovalRequest | KeepRequest | LeaseRequest | BeginRequest | ChangeRequest
+)  # fmt: skip
 
 
 class Propose(Control, frozen=True, gc=False, array_like=True, tag=16):
@@ -323,8 +321,8 @@ class Outcome(Control, frozen=True, gc=False, array_like=True, tag=17):
     value: Natural = 0  # OPENED: next counter; GROUP: its id; FENCED: by which incarnation
     runs: tuple[tuple[Natural, Natural, Natural, Digest], ...] = ()  # OPENED: last runs kept
     spans: tuple[Span, ...] = ()  # DECIDED: the numbers
-    head: Natural = 0  # OPENED, FENCED: of the scope, then; REFUSED: as many leases as may be
-    next: Natural = 0  # FENCED, of an OPEN: the next counter
+    head: Natural = 0  # of the scope, in the state that says so; of a lease: as many as may be
+    next: Natural = 0  # FENCED, of an OPEN: the next counter; OPENED in the cell: its last use
 
 
 class PreVote(Control, frozen=True, gc=False, array_like=True, tag=18):
@@ -493,6 +491,8 @@ AnyControl = (
     | States
     | Stretch
     | Blocked
+    | NamesRequest
+    | Names
 )
 
 encode_control = msgspec.msgpack.Encoder().encode

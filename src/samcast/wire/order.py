@@ -19,6 +19,7 @@ GroupName = Annotated[str, Meta(min_length=1, max_length=255)]
 FoldName = Annotated[str, Meta(max_length=255)]  # "": none
 LeaseName = Annotated[str, Meta(min_length=1, max_length=255)]
 PlaceName = Annotated[str, Meta(min_length=1, max_length=255)]
+Label = Annotated[str, Meta(max_length=255)]  # a name as its user wrote it; "": not told
 SenderId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Digest = Annotated[bytes, Meta(min_length=16, max_length=32)]
 Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -146,7 +147,10 @@ class EpochEntry(Entry, frozen=True, gc=False, array_like=True, tag=2):
     epoch: Epoch
 
 
-class OpenEntry(Entry, frozen=True, gc=False, array_like=True, tag=3):
+OPEN_TAG = 3
+
+
+class OpenEntry(Entry, frozen=True, gc=False, array_like=True, tag=OPEN_TAG):
     """A process takes over the name `sender`; lower incarnations are fenced from here on."""
 
     scope: Natural
@@ -155,6 +159,8 @@ class OpenEntry(Entry, frozen=True, gc=False, array_like=True, tag=3):
     after: Natural  # the incarnation it must follow, or 0 for any
     birth: Natural
     nonce: Natural
+    label: Label = ""
+    is_anonymous: bool = False  # Nobody uses the name again: its row may be evicted.
 
 
 class DecisionEntry(Entry, frozen=True, gc=False, array_like=True, tag=4):
@@ -294,7 +300,17 @@ def rivals(other: Epoch, epoch: Epoch) -> bool:
 
 def chain_hash(before: bytes, entry: Entry) -> bytes:
     """Binds an entry to everything before it, so equal hashes mean equal logs."""
-    return chain_link(before, encode_entry(entry))
+    return chain_link(before, chained_bytes(entry))
+
+
+def chained_bytes(entry: Entry) -> bytes:
+    """An entry as it goes into the chain."""
+    if type(entry) is OpenEntry and not entry.label and not entry.is_anonymous:
+        # As it was written before it had these fields: a log of that time keeps its hashes.
+        e = entry
+        old = (OPEN_TAG, e.scope, e.sender, e.incarnation, e.after, e.birth, e.nonce)
+        return encode_entry(old)
+    return encode_entry(entry)
 
 
 def chain_link(before: bytes, encoded: bytes) -> bytes:
