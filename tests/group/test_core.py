@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from samcast.group.core import Core, state_hash
+from samcast.group.core import Core
+from samcast.group.core_state import state_hash
 from samcast.group.settings import GroupSettings
 from samcast.wire.group import (
     AbortRequest,

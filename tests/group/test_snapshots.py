@@ -5,7 +5,8 @@ import pytest
 
 from samcast.group import snapshots
 from samcast.group.commit_server import CommitServer
-from samcast.group.core import Core, index_of
+from samcast.group.core import Core
+from samcast.group.core_state import index_of
 from samcast.group.rows import Row
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import StoreSnapshot

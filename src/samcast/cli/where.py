@@ -17,14 +17,14 @@ CLUSTER = Annotated[
 
 def address_of(cluster: str | None, folder: Path) -> str:
     """The address that the options mean."""
-    from samcast.client.blocking import FOLDER, find_address
+    from samcast.client.finding import FOLDER, find_address
 
     return find_address(_checked(cluster), "" if folder == Path(FOLDER) else folder)
 
 
 def remote_of(cluster: str | None, folder: Path) -> str:
     """The address that was said, by option or environment; nothing if the folder is meant."""
-    from samcast.client.blocking import ENVIRONMENT, FOLDER
+    from samcast.client.finding import ENVIRONMENT, FOLDER
 
     said = os.environ.get(ENVIRONMENT, "") if folder == Path(FOLDER) else ""
     return _checked(cluster) or said

@@ -1,6 +1,5 @@
 """The client for programs that wait: `samcast.connect()`."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +10,7 @@ import msgspec
 
 from samcast.client import leaving
 from samcast.client.engine import Engine, addresses_of, refused
+from samcast.client.finding import find_address
 from samcast.client.inbox import Message, messages_from
 from samcast.client.joining import Progress, nobody_looks
 from samcast.client.keeping import bounded, folded, unfolded
@@ -20,7 +20,6 @@ from samcast.client.recording import Recorder
 from samcast.client.table import CHECKPOINT_EVERY, ReplicatedTable
 from samcast.client.transaction import COMMIT_S, Transaction, Transactions
 from samcast.errors import ConfigError, NotConnectedError, RefusedError, WaitTimeoutError
-from samcast.runtime.local_cluster import LocalCluster
 from samcast.wire.arrow import columns_from_arrow
 from samcast.wire.batch import Batch
 from samcast.wire.group import GroupRequest, OutcomeKind
@@ -46,27 +45,6 @@ OLDEST: Literal["oldest"] = "oldest"
 Start = int | None | Literal["oldest"]  # where to begin to read
 
 TABLES = "table/"  # groups that hold the changes of tables
-ENVIRONMENT = "SAMCAST_CLUSTER"
-FOLDER = ".samcast"
-
-
-def find_address(address: str | None = None, folder: str | Path = "") -> str:
-    """Where the cluster is: as said, or from the environment, or of the folder `.samcast`."""
-    if address is not None:
-        return address
-    if not folder and (said := os.environ.get(ENVIRONMENT)):
-        return said
-    local = LocalCluster(Path(folder or FOLDER))
-    if local.exists:
-        return local.address
-    if folder:
-        raise NotConnectedError(
-            f"there is no cluster in {folder}; `samcast up --dir {folder}` makes one"
-        )
-    raise NotConnectedError(
-        f"which cluster? Give an address (host:port), set {ENVIRONMENT}, or start one here with"
-        " `samcast up`"
-    )
 
 
 def check_name(name: object, what: str) -> str:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from samcast.group.core import index_of
+from samcast.group.core_state import index_of
 from samcast.group.election import Election, speaks_for
 from samcast.group.installing import Install, Installing, Stamp
 from samcast.group.joining import Joining, answer_join

@@ -8,14 +8,12 @@ whole log to decide what comes next; data servers run one to know what may be dr
 """
 
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from typing import Any
 
-import msgspec
-
+from samcast.group.core_state import decode_state
 from samcast.group.outcomes import outcome_of
-from samcast.group.retained import Retained, RetainedState
-from samcast.group.rows import Admission, GroupRows, GroupState, NamingState, Row
+from samcast.group.retained import Retained
+from samcast.group.rows import Admission, GroupRows, Row
 from samcast.group.settings import GroupSettings
 from samcast.limits import BATCH_MESSAGES_MAX
 from samcast.machine.change import replaced_by
@@ -48,7 +46,6 @@ from samcast.wire.order import (
     EpochEntry,
     GroupEntry,
     GroupRemovedEntry,
-    Hash,
     KeepEntry,
     LeaseEntry,
     LeaseLapsedEntry,
@@ -63,27 +60,6 @@ from samcast.wire.order import (
     named_sender,
 )
 from samcast.wire.pieces import Many, Parts, in_pieces
-
-
-class CoreState(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot. Typed, so that a malformed one is one clear error and never a strange state."""
-
-    index: int
-    hash: Hash
-    epoch: Epoch
-    truncated: int
-    group_next: int
-    configuration: Configuration
-    groups: list[tuple[int, GroupState]]
-    retained: list[tuple[int, RetainedState]] = []
-    places: list[Place] = []
-    settled: int = 0
-    intervals: list[tuple[int, list[tuple[int, int]]]] = []
-    replaced: list[tuple[int, int]] = []
-    naming: list[tuple[int, NamingState]] = []
-
-
-_decode = msgspec.msgpack.Decoder(CoreState).decode
 
 
 class Core:
@@ -463,13 +439,8 @@ class Core:
     @classmethod
     def decode(cls, data: bytes, settings: GroupSettings) -> "Core":
         """The state again. The bytes must have been checked by their hash or checksum."""
-        try:
-            state = _decode(data)
-        except UnicodeDecodeError as error:
-            raise msgspec.DecodeError(str(error)) from None
+        state = decode_state(data)
         groups = state.groups
-        if not groups or groups[0][0] != CELL or not is_sound(state.configuration):
-            raise msgspec.ValidationError("a core state without its cell, or of nobody")
         core = cls(state.configuration, settings)
         core.index, core.hash, core.epoch = state.index, state.hash, state.epoch
         core.truncated, core.group_next = state.truncated, state.group_next
@@ -503,25 +474,3 @@ class Core:
         core.replaced = self.replaced.copy()
         core._senders_most = self._senders_most
         return core
-
-
-class _Place(msgspec.Struct, frozen=True, array_like=True):
-    """The beginning of a snapshot; what follows is passed over."""
-
-    index: int
-
-
-_decode_place = msgspec.msgpack.Decoder(_Place).decode
-
-
-def index_of(state: bytes) -> int:
-    """At which index a snapshot is, without making a state of it."""
-    return _decode_place(state).index
-
-
-def state_hash(*pieces: bytes) -> bytes:
-    """By which servers compare snapshots at the same index."""
-    hasher = blake2b(digest_size=32, person=b"samcast-core")
-    for piece in pieces:
-        hasher.update(piece)
-    return hasher.digest()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from samcast.group.core import Core, state_hash
+from samcast.group.core import Core
+from samcast.group.core_state import state_hash
 from samcast.group.election import speaks_for
 from samcast.group.follower import SNAPSHOT_BYTES_MAX
 from samcast.group.order_log import OrderLog

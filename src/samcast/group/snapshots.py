@@ -12,7 +12,8 @@ who shares nothing with us starts from there.
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from samcast.group.core import Core, state_hash
+from samcast.group.core import Core
+from samcast.group.core_state import state_hash
 from samcast.group.order_log import OrderLog
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import Replayed, RewriteOrder, StoreSnapshot
