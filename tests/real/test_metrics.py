@@ -45,7 +45,7 @@ def numbers_of(cluster: LocalCluster, name: str) -> Numbers:
 def numbers_once_stored(cluster: LocalCluster, name: str) -> Numbers:
     """Two nodes are enough for a confirmation; the third one may be a little later."""
     for _ in range(500):
-        if value(numbers_of(cluster, name), "samcast_stored_seconds_count") >= 1:
+        if value(numbers_of(cluster, name), "samcast_payload_bytes_total"):
             break
         pause(0.02)
     return numbers_of(cluster, name)
@@ -76,8 +76,9 @@ def test_a_node_tells_what_it_did(cluster: LocalCluster) -> None:
             syncs = value(numbers, "samcast_syncs_total", log=log)
             assert syncs == value(numbers, "samcast_sync_seconds_count", log=log) > 0
         assert value(numbers, "samcast_turn_seconds_count") == value(numbers, "samcast_turns_total")
-        assert value(numbers, "samcast_stored_seconds_count") >= 1
         assert value(numbers, "samcast_disk_full") == 0
+    # Who learns of the number before its disk has the payload counts no time for it.
+    assert sum(value(n, "samcast_stored_seconds_count") for n in found.values()) >= 2
     assert sum(value(n, "samcast_confirmed_seconds_count") for n in found.values()) >= 1
 
 
