@@ -10,7 +10,7 @@ from samcast.group.storage import DropBatch, StoreBatch
 from samcast.machine.ports import Effect, NodeId, Received, Ticked
 from samcast.wire.batch import Batch, encode_batch
 from samcast.wire.blocked import Blocked, Reason
-from samcast.wire.group import AnswerKind, Answers, Heartbeat, OrderRequest, Repair
+from samcast.wire.group import AnswerKind, Answers, Heartbeat, OrderRequest, PayloadRequest, Repair
 from samcast.wire.order import CELL, HASH_NONE, GroupEntry, GroupRemovedEntry, unnamed_sender
 from tests.group.build import (
     ANN,
@@ -100,6 +100,15 @@ def test_a_batch_that_waits_has_its_server_ask_what_it_may_have_missed() -> None
     assert sent(effects) == [OrderRequest(server.follower.core.index + 1)]
     effects = server.step([Ticked(1001), arrived(batch(2, group=GROUP + 1))])
     assert sent(effects) == []  # Not for each.
+
+
+def test_a_batch_that_waits_is_not_asked_for_when_it_turns_out_to_be_numbered() -> None:
+    server = data_server()
+    of = batch(1)
+    server.step([Ticked(1), arrived(of)])
+    effects = server.step([commit(server, *OPENING, run_entry(of, 1))])
+    assert stored(effects) == [of]
+    assert [m for m in sent(effects) if isinstance(m, PayloadRequest)] == []
 
 
 def test_who_is_behind_never_says_that_something_is_not_there() -> None:

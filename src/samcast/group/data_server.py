@@ -195,9 +195,9 @@ class DataServer:
 
     def _on_drained(self, out: list[Effect]) -> None:
         self.follower.on_tick(self.now_ms, out)
+        self.admitting.on_drained(self.now_ms, out)  # What waits may be what is lacking.
         self.repairs.ask(self.now_ms, out)
         self.dropping.on_drained(out)
-        self.admitting.on_drained(self.now_ms, out)
         self._joining.see(self.follower.configuration, out)
         self._joining.ask(self.now_ms, out)
         self.reports.on_drained(self.now_ms, out)
