@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from samcast.client import blocking
+from samcast.client.finding import find_address
 from samcast.client.engine import Engine, addresses_of
 from samcast.client.inbox import Message, messages_from
 from samcast.client.outbox import Receipt
@@ -23,7 +24,7 @@ async def connect(
     multicast: bool = False,
 ) -> "AsyncClient":
     """As `samcast.connect`."""
-    addresses = addresses_of(blocking.find_address(address, folder))
+    addresses = addresses_of(find_address(address, folder))
     engine = await asyncio.to_thread(lambda: Engine(addresses, cluster, multicast=multicast))
     return AsyncClient(blocking.Client(engine))
 
