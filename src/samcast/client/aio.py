@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from samcast.client import blocking
-from samcast.client.finding import find_address
 from samcast.client.engine import Engine, addresses_of
+from samcast.client.finding import find_address
 from samcast.client.inbox import Message, messages_from
 from samcast.client.outbox import Receipt
 from samcast.client.transaction import COMMIT_S

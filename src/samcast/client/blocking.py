@@ -158,8 +158,8 @@ class Client:
         return Transactions(self._engine, name)
 
     def transaction(self, name: str = "", timeout: float | None = COMMIT_S) -> "Transaction":
-        """One transaction: `with client.transaction() as tx: tx.send(group, body)`. The block
-        waits so long at its end; a `WaitTimeoutError` means that it may still take effect."""
+        """One transaction: `with client.transaction() as tx: tx.send(group, body)`. Its end waits
+        so long; a `WaitTimeoutError` means that it may still take effect."""
         self._engine.check()
         if name:
             return self.transactions(name).begin(timeout)
@@ -472,12 +472,11 @@ class Group(Sending):
     ) -> Iterator[Message]:
         taken = 0
         while count is None or taken < count:
-            number_first, batch = next(batches, (0, None))
-            if batch is None:
+            if (found := next(batches, None)) is None:
                 return
+            number_first, batch = found
             messages = messages_from(number_first, batch)[max(0, begin[0] - number_first) :]
-            if count is not None:
-                messages = messages[: count - taken]
+            messages = messages if count is None else messages[: count - taken]
             taken += len(messages)
             yield from messages
 
