@@ -135,6 +135,8 @@ def at_once(core: Core) -> bytes:
             list(core.places.values()),
             core.settled,
             [(g, r.intervals) for g, r in core.retained.items() if r.intervals],
+            core.replaced,
+            [(g, naming) for g, r in core.groups.items() if (naming := r.naming())],
         ]
     )
 

@@ -372,6 +372,8 @@ class Cast:
                 app.at = len(roles)
                 roles.append(Watched(app.name, app.role(), self.narrator, app))
         process.start(list(roles))
+        if process.disk is not None:
+            self.world.begin_disk(process)
 
     def _make_groups(self) -> None:
         """Have the groups made, and everything settled before the story begins."""
