@@ -44,11 +44,15 @@ def _stopped(config: Path, name: str) -> "Iterator[NodePlan]":
 @app.command()
 def show(name: NAME, config: CONFIG = LOCAL) -> None:
     """Whether the disk of a node is whole; exit code 1 if it isn't."""
-    from samcast.disk.layout import open_disk
+    from samcast.disk.data_store import DataStore
+    from samcast.disk.layout import DATA, Opened, open_disk
     from samcast.runtime.os_folder import OsFolder
 
     with _stopped(config, name) as node:
-        opened = open_disk(OsFolder(node.folder), node.id)
+        folder = OsFolder(node.folder)
+        opened = open_disk(folder, node.id)
+        if opened.record is not None and not DataStore(folder.folder(DATA)).has_all():
+            opened = Opened(None, "the list of its payloads can't be read")
         if opened.record is None:
             raise DiskError(
                 f"{node.folder} is no disk of {name} ({opened.why}): {name} would set it aside and"

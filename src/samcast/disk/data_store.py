@@ -104,7 +104,7 @@ class DataStore:
         as lost."""
         folder = self._folder
         names = folder.names()
-        if LIST in names and not self._check_list():
+        if LIST in names and not self.has_all():
             return None
         for name in names:
             if name.startswith(MOVING) or name.endswith(NEW):
@@ -141,7 +141,8 @@ class DataStore:
         self._live.update(self._places.column(0))
         return scan.recovery()
 
-    def _check_list(self) -> bool:
+    def has_all(self) -> bool:
+        """Whether the list can be read; an error if a segment is missing that it tells of."""
         listed = read_list(self._folder)
         if listed is None:
             return False

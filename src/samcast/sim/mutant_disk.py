@@ -38,7 +38,7 @@ def missing_segment_is_none() -> None:
 
 def missing_payloads_are_none() -> None:
     """Data segments are those that are there."""
-    replace(DataStore, "_check_list", lambda self: True)
+    replace(DataStore, "has_all", lambda self: True)
 
 
 def _read_without(drop: bool, sync: bool) -> None:
