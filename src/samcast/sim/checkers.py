@@ -358,15 +358,18 @@ class Collection:
 class Bounded:
     """R: whatever roles keep never grows beyond the limits that their settings give.
 
-    A disk may give back more than that at a start: what was numbered meanwhile is among it.
+    A disk may give back more than that at a start: what was numbered meanwhile is among it. Beside
+    that there may be so much as has room of its own.
     """
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[str, int, str], int] = {}
 
-    def on_size(self, who: str, life: int, what: str, size: int, most: int) -> None:
-        before = self._sizes.setdefault((who, life, what), size)
-        self._sizes[(who, life, what)] = size
+    def on_size(
+        self, who: str, life: int, what: str, size: int, most: int, beside: int = 0
+    ) -> None:
+        before = self._sizes.setdefault((who, life, what), size + beside)
+        self._sizes[(who, life, what)] = size if not beside else before
         if size > max(most, before):
             raise Violation("R", f"{who} keeps {size} {what}, {most} is the limit")
 

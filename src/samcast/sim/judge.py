@@ -108,9 +108,10 @@ class Judge:
         limits, keys = role.settings, role.unnumbered.all()
         stages = sum(1 for key in keys if key[4])
         # Beyond the bound, one reserve for runs that are next and one for what is fetched.
-        most = limits.held_runs_max + 2 * limits.held_runs_reserve
+        beside = 2 * limits.held_runs_reserve
+        most = limits.held_runs_max + beside
         what = "unnumbered runs"
-        self.bounded.on_size(process.name, process.life, what, len(keys) - stages, most)
+        self.bounded.on_size(process.name, process.life, what, len(keys) - stages, most, beside)
         most = limits.held_stages_max + limits.held_runs_reserve
         self.bounded.on_size(process.name, process.life, "undecided stages", stages, most)
 
