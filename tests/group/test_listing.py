@@ -113,7 +113,7 @@ def test_columns_that_are_no_columns_are_told() -> None:
 def test_a_number_that_another_segment_tells_is_filled_in() -> None:
     (runs,) = columns().runs
     marks = {(1, b"a" * 16, 1, 3, 0): 7}
-    assert with_marks(runs, marks).tolist() == [0, 9, 7]
+    assert with_marks(runs, marks, {}).tolist() == [0, 9, 7]
 
 
 def test_segments_of_earlier_versions_know_no_times() -> None:

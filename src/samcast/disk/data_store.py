@@ -256,7 +256,7 @@ class DataStore:
         else:
             assert type(effect) is StoreMarks
             self._append(KIND_MARKS, (effect.record,))
-            self._listing.marks += [(m[:5], m[5]) for m in decode_mark(effect.record).marks]
+            self._listing.add_marks(decode_mark(effect.record))
         self._lazy_token = effect.token
         if type(effect) is StoreBatch:
             self._write_lazy()

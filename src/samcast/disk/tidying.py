@@ -20,13 +20,13 @@ from samcast.disk.folder import Folder, Hook, create_anew
 from samcast.group.listing import Listed, Listing, SegmentColumns, columns_of
 from samcast.group.recovery import KIND_BATCH, KIND_MARKS
 from samcast.group.storage import BatchKey
-from samcast.wire.records import MarkRecord, encode_record
+from samcast.wire.records import MARK_BYTES, MarkRecord, encode_record
 from samcast.wire.segment import record_parts
 
 NUMBER_BYTES = 256  # at most, of a number that goes along, in its mark and in the footer
 AT_ONCE = 1000  # payloads looked at before others have their turn
 
-Numbers = dict[BatchKey, int]
+Numbers = dict[BatchKey, tuple[int, bytes]]  # and how the payload's digest begins
 Moved = list[tuple[Listed, int]]  # each payload, and where it was
 
 
@@ -38,7 +38,11 @@ def write_anew(
     name = f"{MOVING}{target:010d}"
     handle = create_anew(folder, name)
     try:
-        listing, moved = Listing([], list(numbers.items())), Moved()
+        marks = tuple((*key, number) for key, (number, _) in numbers.items())
+        digests = [digest for _, digest in numbers.values()]
+        listing, moved = Listing(), Moved()
+        record = MarkRecord(marks, 0, b"".join(digests) if all(digests) else b"")
+        listing.add_marks(record)
         at = 0
         for listed in live:
             body = reader.read((source, listed.offset, listed.length))
@@ -51,9 +55,7 @@ def write_anew(
             listing.batches.append(again)
             moved.append((again, listed.offset))
             at += size
-        marks = tuple((*key, number) for key, number in numbers.items())
-        record = encode_record(MarkRecord(marks, 0))
-        parts = record_parts(KIND_MARKS, (record,), generation=target, offset=at)
+        parts = record_parts(KIND_MARKS, (encode_record(record),), generation=target, offset=at)
         folder.write(handle, at, parts)
         at += sum(map(len, parts))
         folder.sync(handle)
@@ -78,13 +80,18 @@ def tidy(store: DataStore, generation: int, free_bytes_min: int) -> Iterator[Hoo
     columns: list[SegmentColumns] = []
     yield lambda: columns.append(look_at_columns(folder, generation))
     live: list[Listed] = []
-    numbers = {key: number for key, number in columns[0].marks if store.is_stored(key)}
+    marked = columns[0].marked()
+    numbers = {
+        key: (number, marked.get(key, b""))
+        for key, number in columns[0].marks
+        if store.is_stored(key)
+    }
     if not store.is_spent(generation):
         for seen, (listed, number) in enumerate(listed_in(columns[0])):
             if store.place_of(listed.key) == (generation, listed.offset, listed.length):
                 live.append(listed)
                 if number:
-                    numbers[listed.key] = number
+                    numbers[listed.key] = (number, listed.digest[:MARK_BYTES])
             if not seen % AT_ONCE:
                 yield None
     if live or numbers:

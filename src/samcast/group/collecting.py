@@ -38,7 +38,9 @@ class Collecting:
         marks = dict(recovery.marks)
         found: list[tuple[int, int, int]] = []
         for runs in recovery.runs:
-            found.append((max(with_marks(runs, marks)), runs.sender[0], runs.stored_bytes))
+            found.append(
+                (max(with_marks(runs, marks, recovery.marked)), runs.sender[0], runs.stored_bytes)
+            )
         self._recovered = sorted(found)
 
     def _settle(self, now_ms: int) -> None:

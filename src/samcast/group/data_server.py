@@ -136,14 +136,14 @@ class DataServer:
         """In columns where all runs have a number, which is nearly everywhere."""
         marks = dict(recovery.marks)
         for runs in recovery.runs:
-            numbers = with_marks(runs, marks)
+            numbers = with_marks(runs, marks, recovery.marked)
             if 0 not in numbers:
                 self.numbered.recover(runs, numbers.tobytes())
                 continue
             for found, number in zip(runs.found(), numbers, strict=True):
                 self._recover_one(found, number)
         for found in recovery.stages:
-            self._recover_one(found, marks.get(found.key, 0))
+            self._recover_one(found, recovery.number_of(marks, found))
         self.numbered.sort()
         self.collecting.recover(recovery)
         for key in self.unnumbered.all():  # One of two copies may be marked, the other not.
@@ -247,7 +247,7 @@ class DataServer:
         self.unnumbered.pop(key)
         self.numbered.add(key, number_first, batch.count, batch.digest, batch.sent_ms)
         self._note(key, number_first + batch.count - 1, len(batch.columns))
-        self.reports.mark(key, number_first)
+        self.reports.mark(key, number_first, batch.digest)
         self._write(key, batch, out)
 
     def _note(self, key: BatchKey, number_last: int, size: int) -> None:
@@ -357,6 +357,7 @@ class DataServer:
 
     def _on_numbered(self, key: BatchKey, count: int, digest: bytes, number_first: int) -> None:
         if key in self.numbered:
+            self._compare(key, count, digest, number_first)
             return
         held = self.unnumbered.get(key)
         self.reports.forget(key)
@@ -367,10 +368,18 @@ class DataServer:
             return
         self.numbered.add(key, number_first, count, digest, held.sent_ms)
         self._note(key, number_first + count - 1, held.size)
-        self.reports.mark(key, number_first)
+        self.reports.mark(key, number_first, digest)
         if held.origin and self._is_my_turn(key, held.origin):
             answer = Answer(AnswerKind.NUMBER, *key[:4], count, number_first, digest)
             self.answer(held.origin, answer)
+
+    def _compare(self, key: BatchKey, count: int, digest: bytes, number_first: int) -> None:
+        """Our marks gave a number to what we hold; the order says what that must be (CE-11)."""
+        is_meant = self.numbered.number_of(key) == number_first
+        if is_meant and self.numbered.digest_of(key) != digest:
+            self.numbered.lose(key)
+            self.numbered.lack(key[0], number_first, count, key, digest)
+            self.reports.on_lost()
 
     def _is_my_turn(self, key: BatchKey, origin: NodeId) -> bool:
         """One data server tells the sender at once, the one it is connected to if there is such;

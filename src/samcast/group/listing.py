@@ -5,11 +5,12 @@ per sender and segment. Stages are few, and stay rows.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from samcast.group.storage import BatchKey, SenderKey
+from samcast.wire.records import MARK_BYTES, MarkRecord
 
 DIGEST_BYTES = 16
 
@@ -45,6 +46,15 @@ class Listing(msgspec.Struct):
 
     batches: list[Listed] = []
     marks: list[tuple[BatchKey, int]] = []
+    marked: dict[BatchKey, bytes] = {}  # how the digest of what has that number begins, if told
+
+    def add_marks(self, record: MarkRecord) -> None:
+        """Numbers of payloads, with the content that has them: two may come under one id."""
+        marks = [(mark[:5], mark[5]) for mark in record.marks]
+        self.marks += marks
+        if len(record.digests) == MARK_BYTES * len(marks):
+            for at, (key, _) in enumerate(marks):
+                self.marked[key] = record.digests[MARK_BYTES * at : MARK_BYTES * (at + 1)]
 
 
 class StoredRuns(msgspec.Struct, array_like=True, gc=False):
@@ -96,6 +106,12 @@ class SegmentColumns(msgspec.Struct, array_like=True):
     stages: list[Listed] = []
     marks: list[tuple[BatchKey, int]] = []  # of payloads that aren't runs of this segment
     is_synced: bool = False  # all that is listed was, before this was written
+    digests: list[bytes] = []  # of these marks, how the digest of the payload begins; "": not known
+
+    def marked(self) -> dict[BatchKey, bytes]:
+        """By key, where it is known."""
+        pairs = zip(self.marks, self.digests, strict=False)
+        return {key: digest for (key, _), digest in pairs if digest}
 
     @property
     def is_empty(self) -> bool:
@@ -110,6 +126,7 @@ class DataRecovery(msgspec.Struct, frozen=True):
     runs: Sequence[StoredRuns] = ()
     stages: Sequence[FoundBatch] = ()
     marks: Sequence[tuple[BatchKey, int]] = ()  # of whatever the runs' own numbers don't tell
+    marked: Mapping[BatchKey, bytes] = {}  # how the digests of what has these numbers begin
 
     def found(self) -> Iterator[FoundBatch]:
         """All payloads, one by one; those that are there twice, twice."""
@@ -126,15 +143,25 @@ class DataRecovery(msgspec.Struct, frozen=True):
                     numbers[found.key] = number
         return numbers
 
+    def number_of(self, marks: Mapping[BatchKey, int], found: FoundBatch) -> int:
+        """What the marks of other segments tell of a payload; 0 if they tell nothing, or mean
+        another content under its id."""
+        is_meant = found.digest.startswith(self.marked.get(found.key, b""))
+        return marks.get(found.key, 0) if is_meant else 0
 
-def with_marks(runs: StoredRuns, marks: dict[BatchKey, int]) -> "array[int]":
-    """The numbers of these runs, those that another segment tells among them; 0: nobody does."""
+
+def with_marks(
+    runs: StoredRuns, marks: Mapping[BatchKey, int], marked: Mapping[BatchKey, bytes]
+) -> "array[int]":
+    """The numbers of these runs, those that another segment tells among them; 0: nobody does, or
+    what has that number is another content under the same id."""
     numbers = array("Q", runs.numbers)
     if 0 in numbers:
         counters = array("Q", runs.counters)
         for at, number in enumerate(numbers):
-            if not number:
-                numbers[at] = marks.get((*runs.sender, counters[at], 0), 0)
+            key = (*runs.sender, counters[at], 0)
+            if not number and runs.digests.startswith(marked.get(key, b""), DIGEST_BYTES * at):
+                numbers[at] = marks.get(key, 0)
     return numbers
 
 
@@ -154,11 +181,20 @@ def columns_of(listing: Listing) -> SegmentColumns:
             stages.append(listed)
         else:
             senders.setdefault(key[:3], []).append(listed)
-    runs = [_runs_of(sender, listed, numbers) for sender, listed in senders.items()]
-    return SegmentColumns(runs, stages, list(numbers.items()))
+    marked = listing.marked
+
+    def number_of(run: Listed) -> int:
+        is_meant = run.digest.startswith(marked.get(run.key, b""))
+        return numbers.pop(run.key, 0) if is_meant else 0
+
+    runs = [_runs_of(sender, listed, number_of) for sender, listed in senders.items()]
+    digests = [marked.get(key, b"") for key in numbers] if marked else []
+    return SegmentColumns(runs, stages, list(numbers.items()), digests=digests)
 
 
-def _runs_of(sender: SenderKey, runs: list[Listed], numbers: dict[BatchKey, int]) -> StoredRuns:
+def _runs_of(
+    sender: SenderKey, runs: list[Listed], number_of: Callable[[Listed], int]
+) -> StoredRuns:
     runs.sort(key=_counter)
     return StoredRuns(
         sender,
@@ -166,7 +202,7 @@ def _runs_of(sender: SenderKey, runs: list[Listed], numbers: dict[BatchKey, int]
         array("I", [run.count for run in runs]).tobytes(),
         array("Q", [run.birth for run in runs]).tobytes(),
         b"".join([run.digest for run in runs]),
-        array("Q", [numbers.pop(run.key, 0) for run in runs]).tobytes(),
+        array("Q", list(map(number_of, runs))).tobytes(),
         array("Q", [run.offset for run in runs]).tobytes(),
         array("I", [run.length for run in runs]).tobytes(),
         array("Q", [run.sent_ms for run in runs]).tobytes(),

@@ -90,7 +90,7 @@ def list_segment(generation: int, image: bytes) -> tuple[Listing, SegmentScan]:
     for found in scan.found:
         body = image[found.body_offset : found.body_offset + found.length]
         if found.kind == KIND_MARKS:
-            listing.marks += [(mark[:5], mark[5]) for mark in decode_mark(body).marks]
+            listing.add_marks(decode_mark(body))
         elif found.length >= BATCH_HEADER_BYTES:
             length = record_bytes(found.length)
             place = (found.offset, length)
@@ -106,14 +106,22 @@ class DataScan:
         self._runs: list[StoredRuns] = []
         self._stages: dict[BatchKey, FoundBatch] = {}
         self._marks: list[tuple[BatchKey, int]] = []
+        self._marked: dict[BatchKey, bytes] = {}
 
     def add(self, columns: SegmentColumns) -> None:
         """One segment."""
         self._marks += columns.marks
+        for (
+            key,
+            _,
+        ) in columns.marks:  # The later mark of a key counts, whether it tells this or not.
+            self._marked.pop(key, None)
+        self._marked |= columns.marked()
         self._runs += columns.runs
         for listed in columns.stages:
             self._stages[listed.key] = listed.found()
 
     def recovery(self) -> DataRecovery:
         """All of it."""
-        return DataRecovery(self._uuid, self._runs, list(self._stages.values()), self._marks)
+        stages = list(self._stages.values())
+        return DataRecovery(self._uuid, self._runs, stages, self._marks, self._marked)

@@ -14,7 +14,7 @@ from samcast.group.storage import BatchKey, StoreMarks
 from samcast.machine.ports import Effect, Send
 from samcast.wire.group import DataReport, Reported
 from samcast.wire.order import EPOCH_NONE, Epoch
-from samcast.wire.records import MarkRecord, encode_record
+from samcast.wire.records import MARK_BYTES, MarkRecord, encode_record
 
 if TYPE_CHECKING:
     from samcast.group.data_server import DataServer
@@ -27,7 +27,7 @@ class Reports:
         self._server = server
         self._settings = server.settings
         self._due: dict[BatchKey, None] = {}  # to be reported at the end of the turn
-        self._marks: list[tuple[BatchKey, int]] = []
+        self._marks: list[tuple[BatchKey, int, bytes]] = []
         self._writing: deque[tuple[int, int]] = deque()  # token, index that is marked with it
         self._marking = 0  # the highest of these indexes
         self.applied = 0
@@ -60,9 +60,9 @@ class Reports:
         """It has a number, or is gone."""
         self._due.pop(key, None)
 
-    def mark(self, key: BatchKey, number_first: int) -> None:
+    def mark(self, key: BatchKey, number_first: int, digest: bytes) -> None:
         """Remember, durably, which number a payload got."""
-        self._marks.append((key, number_first))
+        self._marks.append((key, number_first, digest))
 
     def on_stored(self, token: int) -> None:
         """Marks up to this token are durable."""
@@ -120,12 +120,13 @@ class Reports:
         index, is_whole = server.follower.core.index, server.numbered.is_whole
         if not self._marks and not (is_whole and index > max(self._marking, self.applied)):
             return
-        marks = tuple((*key, number) for key, number in self._marks)
+        marks = tuple((*key, number) for key, number, _ in self._marks)
+        digests = b"".join([digest[:MARK_BYTES] for _, _, digest in self._marks])
         self._marks.clear()
         token = server.next_token()
         # Stores become durable in order, so a mark is never durable before its payload.
         marked = index if is_whole else self.applied
         self._marking = max(self._marking, marked)
         self._writing.append((token, marked))
-        record = encode_record(MarkRecord(marks, marked))
+        record = encode_record(MarkRecord(marks, marked, digests))
         out.append(StoreMarks(token, record))

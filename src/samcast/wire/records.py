@@ -73,12 +73,16 @@ class SuperRecord(Record, frozen=True, gc=False, array_like=True):
     layout: Natural = 0  # which files were made with it, and must be there; 0: none was
 
 
+MARK_BYTES = 8  # of a digest: tells two contents under one id apart, which nobody forges here
+
+
 class MarkRecord(Record, frozen=True, gc=False, array_like=True):
     """Numbers that stored batches got, kept beside them in the data segment."""
 
     marks: tuple[tuple[Natural, bytes, Natural, Natural, Natural, Natural], ...]
     # group, sender, incarnation, counter_first, stage, number_first
     applied: Natural
+    digests: bytes = b""  # the first MARK_BYTES of each one's digest; none: of an earlier version
 
 
 encode_record = msgspec.msgpack.Encoder().encode
