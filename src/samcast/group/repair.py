@@ -79,7 +79,7 @@ class Repairs:
         server = self._server
         lists: tuple[list[StageKey], ...] = ([], [], [], [])
         durable, writing, over, unknown = lists
-        most = self._settings.entries_per_message_max
+        most = self._settings.decision_stages_max  # so that who asks for all of one hears of all
         for key, digest in zip(request.stages[:most], request.digests, strict=False):
             held = server.unnumbered.get(key)
             is_numbered = key in server.numbered

@@ -16,6 +16,7 @@ from samcast.wire.stages import StageKey, Stages, StagesRequest
 
 ASK_MS = 8  # after a stage was sent; then longer and longer
 ASK_MAX_MS = 100
+ASKED_MAX = 1000  # stages in one question: fewer than a data server answers for at once
 
 
 @dataclass(slots=True)
@@ -103,8 +104,9 @@ class StageWindow:
         self._wait_ms = min(2 * self._wait_ms, ASK_MAX_MS)
         lacking = [key for key, sent in self._sent.items() if len(sent.holders) < self._k_data]
         for server in self._keepers:
-            keys = tuple(key for key in lacking if server not in self._sent[key].holders)
-            if keys:
+            wanted = [key for key in lacking if server not in self._sent[key].holders]
+            for at in range(0, len(wanted), ASKED_MAX):
+                keys = tuple(wanted[at : at + ASKED_MAX])
                 digests = tuple(self._sent[key].batch.digest for key in keys)
                 out.append(Send(server, StagesRequest(keys, digests)))
 

@@ -69,8 +69,10 @@ class Shape:
         self.settings = self._settings(world)
         if self.link_bytes:
             self.settings = replace(self.settings, stage_window_bytes=self.link_bytes // 4)
-        # Of a transaction: data servers must have room for all of them.
-        self.stages_max = 24 if self.settings.held_stages_max > 240 and not world.seed % 4 else 4
+        # Of a transaction: data servers must have room for all of them, and the sequencer for reports
+        # of them.
+        has_room = self.settings.held_stages_max > 240 and self.settings.pending_runs_max > 100
+        self.stages_max = 24 if has_room and not world.seed % 2 else 4
         self.settings = replace(self.settings, decision_stages_max=self.stages_max)
         self.keep_count = chance.pick((0, 0, KEEP_ALL, 12))  # messages of a group that are kept
         # Messages between two checkpoints, and a server whose fold comes to other states.
