@@ -40,11 +40,19 @@ class BadDisk:
         self._lock = threading.RLock()
         self._pwritev, self._pwrite = os.pwritev, os.pwrite
         self._pread, self._fdatasync, self._fsync = os.pread, os.fdatasync, os.fsync
-        self._posix_fallocate = os.posix_fallocate
+        self._posix_fallocate, self._close = os.posix_fallocate, os.close
         self._disk_usage = shutil.disk_usage
 
     def install(self) -> None:
-        for name in ("pwritev", "pwrite", "pread", "fdatasync", "fsync", "posix_fallocate"):
+        for name in (
+            "pwritev",
+            "pwrite",
+            "pread",
+            "fdatasync",
+            "fsync",
+            "posix_fallocate",
+            "close",
+        ):
             setattr(os, name, getattr(self, name))
         shutil.disk_usage = self.disk_usage
 
@@ -109,6 +117,11 @@ class BadDisk:
         with self._lock:
             for offset, data in self._unsynced.pop(fd, []):
                 self._pwrite(fd, data, offset)
+
+    def close(self, fd: int) -> None:
+        with self._lock:
+            self._unsynced.pop(fd, None)  # Lost sooner than it must be; the number is used again.
+        self._close(fd)
 
     def posix_fallocate(self, fd: int, offset: int, length: int) -> None:
         if self.faults().get("no_room"):

@@ -213,8 +213,9 @@ def test_nodes_with_one_role_each_are_replaced(tmp_path: Path) -> None:
         cluster.start("n4")
         limit = time.monotonic() + WAIT_S
         while True:
-            said = status_of(data).get("data")
-            if isinstance(said, dict) and said["is_whole"]:
+            status = status_of(data)
+            said = status.get("data")
+            if isinstance(said, dict) and said["is_whole"] and status["is_listed"]:
                 break
             assert time.monotonic() < limit
             pause(0.1)

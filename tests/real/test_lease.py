@@ -29,7 +29,7 @@ class Cluster:
         self.asked.release()
         if self.is_silent:
             raise WaitTimeoutError("no answer")
-        return Outcome(1, self.kind)
+        return Outcome(1, self.kind, 7)  # if refused: messages up to there are gone
 
     def await_renewals(self) -> None:
         for _ in range(3):
