@@ -88,6 +88,7 @@ class Repairs:
                 over.append(key)  # What is here is not what was sent, and stays.
             elif is_numbered or (held is not None and held.is_durable):
                 durable.append(key)
+                server.reports.hurry(key)  # Somebody waits for it, and the sequencer may not know.
             elif held is not None:
                 writing.append(key)
             elif server.dropping.may_drop_stage(key, BIRTH_UNKNOWN):
