@@ -4,6 +4,7 @@ import pytest
 
 from samcast.group.data_server import DataServer
 from samcast.group.listing import DataRecovery, Listed, Listing, columns_of
+from samcast.group.recovery import DataScan
 from samcast.group.storage import (
     DropBatch,
     Rotted,
@@ -16,7 +17,7 @@ from samcast.wire.batch import Batch, encode_batch
 from samcast.wire.change import Join
 from samcast.wire.group import AnswerKind, PayloadRequest, Repair
 from samcast.wire.order import CELL, AbortEntry, AnyEntry, DecisionEntry, Part
-from samcast.wire.records import decode_mark
+from samcast.wire.records import MARK_BYTES, MarkRecord, decode_mark
 from tests.group.build import (
     BOB,
     CLIENT,
@@ -228,3 +229,31 @@ def test_a_server_with_another_disk_than_the_listed_one_asks_to_be_listed() -> N
     joins = [m for m in sent(server.step([Ticked(0)])) if isinstance(m, Join)]
     assert joins == [Join(1, 999, 1)] * len(joins) != []
     assert [m for m in sent(serving().step([Ticked(0)])) if isinstance(m, Join)] == []
+
+
+@pytest.mark.req("GRP-27")
+def test_a_number_is_of_the_content_that_its_mark_means() -> None:
+    """CE-11: two contents came under one id; the right one was fetched and marked, and a crash took
+    it, but not its mark."""
+    wrong, right = batch(1, text="wrong"), batch(1, text="right")
+    listing = Listing([Listed(key_of(wrong), 1, 0, wrong.digest, 0, 64)])
+    listing.add_marks(MarkRecord(((*key_of(right), 1),), 3, right.digest[:MARK_BYTES]))
+    scan = DataScan(101)
+    scan.add(columns_of(listing))
+    server = data_server(recovery=scan.recovery())
+    assert key_of(right) not in server.numbered
+    server.step([commit(server, *OPENING, run_entry(right, 1))])
+    assert not server.numbered.is_whole
+    assert server.numbered.expects(key_of(right), right.digest) == 1
+
+
+@pytest.mark.req("GRP-27")
+def test_what_the_order_says_of_a_number_counts_more_than_an_old_mark() -> None:
+    wrong, right = batch(1, text="wrong"), batch(1, text="right")
+    listing = Listing([Listed(key_of(wrong), 1, 0, wrong.digest, 0, 64)], [(key_of(wrong), 1)])
+    scan = DataScan(101)
+    scan.add(columns_of(listing))
+    server = data_server(recovery=scan.recovery())
+    assert key_of(wrong) in server.numbered
+    server.step([commit(server, *OPENING, run_entry(right, 1))])
+    assert server.numbered.expects(key_of(right), right.digest) == 1

@@ -21,7 +21,8 @@ from samcast.wire.group import (
     OutcomeKind,
     Propose,
 )
-from samcast.wire.order import HASH_NONE, Epoch, EpochEntry, Keep
+from samcast.wire.names import Names, NamesRequest
+from samcast.wire.order import CELL, HASH_NONE, Epoch, EpochEntry, Keep
 from samcast.wire.retention import Checkpoints, CheckpointsRequest, KeepRequest
 from tests.group.build import (
     CLIENT,
@@ -38,6 +39,7 @@ QUESTIONS: tuple[Control, ...] = (
     HeadRequest(GROUP),
     CheckpointsRequest(GROUP),
     Propose(7, GroupRequest("orders", 2**30, 1000)),
+    NamesRequest(CELL, b""),
     Propose(8, KeepRequest(GROUP, Keep())),  # what it was, as far as this prefix goes
 )
 NEXT: Epoch = (9, 1, 1)
@@ -83,7 +85,8 @@ def test_it_answers_once_it_has_folded_what_the_sequencer_began_with() -> None:
     entry = run_entry(batch(4), 4)
     submit = CommitSubmit(1, epoch, length + 1, (entry,), length + 1, last)
     server.step([Received(epoch[1], submit)])
-    head, there, opened, kept = said(server, QUESTIONS)
+    head, there, opened, named, kept = said(server, QUESTIONS)
+    assert isinstance(named, Names)
     assert head == Head(GROUP, 4)
     assert isinstance(there, Checkpoints)
     assert opened == Outcome(7, OutcomeKind.GROUP, GROUP)

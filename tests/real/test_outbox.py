@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from samcast.client.outbox import BATCH_BYTES, BATCH_MESSAGES, Outbox
+from samcast.client.outbox import BATCH_BYTES, BATCH_MESSAGES, CLIENT_THREAD, Outbox
 from samcast.errors import RefusedError, WaitTimeoutError
 from samcast.group.sender import Confirmed, Sender, Submitted
 from samcast.wire.batch import cells_of, make_batch
@@ -147,3 +147,41 @@ def test_who_waits_in_vain_hears_what_stands_in_the_way(
         receipt.number(0)
     with pytest.raises(WaitTimeoutError, match=said):
         sent.outbox.flush(0)
+
+
+def test_who_flushes_waits_for_what_was_sent_by_then_and_not_for_what_others_send_on() -> None:
+    sent = Sent()
+    sent.outbox.put(b"mine")
+    flushed = threading.Event()
+
+    def flush() -> None:
+        sent.outbox.flush()
+        flushed.set()
+
+    flusher = threading.Thread(target=flush, daemon=True)
+    flusher.start()
+    for number in range(1, 1000):  # Somebody else always has something under way.
+        sent.outbox.put(b"theirs")
+        sent.confirm(number)
+        if flushed.wait(0.01):
+            break
+    assert flushed.is_set()
+    assert sent.outbox.unconfirmed
+
+
+def test_a_callback_that_would_wait_for_its_own_client_hears_so() -> None:
+    sent = Sent()
+    receipt, heard = sent.outbox.put(b"a"), list[str]()
+    other = sent.outbox.put(b"b")
+
+    def wait() -> None:
+        for call in (lambda: sent.outbox.flush(1), lambda: other.number(1)):
+            with pytest.raises(RefusedError, match="another thread") as refused:
+                call()
+            heard.append(str(refused.value))
+
+    receipt.when_done(wait)
+    loop = threading.Thread(target=sent.confirm, args=(7,), name=CLIENT_THREAD)
+    loop.start()
+    loop.join()
+    assert len(heard) == 2

@@ -17,7 +17,7 @@ from samcast.client import leaving
 from samcast.client.inbox import Inbox
 from samcast.client.leaving import Left
 from samcast.client.link import UNIX, Address, Link
-from samcast.client.outbox import LOG, Outbox, all_of
+from samcast.client.outbox import CLIENT_THREAD, LOG, Outbox, all_of
 from samcast.errors import (
     ClientError,
     ClientFailedError,
@@ -100,7 +100,7 @@ class Engine:
         self._problem: ClientError | None = None  # why nothing goes on, once that is so
         self.on_closed: list[Callable[[], None]] = []  # for who waits for an outcome
         self._watching: asyncio.Task[None] | None = None
-        self._thread = threading.Thread(target=self._run, name="samcast", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=CLIENT_THREAD, daemon=True)
         self._thread.start()
         leaving.enter(self)
         try:
@@ -133,6 +133,9 @@ class Engine:
     def close(self) -> None:
         """End the connection; whatever isn't confirmed by now hears so."""
         if self._is_closed or self._pid != os.getpid():
+            return
+        if threading.current_thread() is self._thread:  # In a callback: it can't end its own loop.
+            threading.Thread(target=self.close, name="samcast-closing").start()
             return
         self._is_closed = True
         problem = self._problem or NotConnectedError("this client is closed; connect again")

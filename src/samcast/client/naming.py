@@ -70,7 +70,7 @@ def remove_name(client: Client, name: str, group: str | None = None) -> None:
 
 
 def _ids(client: Client) -> dict[str, int]:
-    listed = client.status().get("groups", [])
+    listed = client.current_status().get("groups", [])
     assert isinstance(listed, list)
     return {str(group["name"]): int(group["id"]) for group in listed}
 

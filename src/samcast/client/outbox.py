@@ -7,6 +7,7 @@ receipt is a batch and a place in it.
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -31,6 +32,7 @@ BATCH_MESSAGES = 8192
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 WAITING_BYTES_MAX = 16 * 1024 * 1024  # then `send` waits
 FAILED_KEPT = 16
+CLIENT_THREAD = "samcast"  # in which each client's loop runs, and callbacks are called
 
 LOG = logging.getLogger("samcast")
 
@@ -93,6 +95,15 @@ def too_many_names(name: str, limit: int, scope: str) -> TooManyNamesError:
     )
 
 
+def check_thread() -> None:
+    """Who waits in the client's own thread, as in a callback, waits for himself."""
+    if threading.current_thread().name == CLIENT_THREAD:
+        raise RefusedError(
+            "a callback of a client can't wait for that client: it runs in the thread that would"
+            " have to go on; have another thread do it"
+        )
+
+
 class Packed:
     """A batch, from the first message put into it until its outcome is known."""
 
@@ -150,6 +161,7 @@ class Packed:
     def wait(self, timeout_s: float | None) -> None:
         """Block until the outcome is known."""
         if not self.is_done:
+            check_thread()
             known = threading.Event()
             self.when_done(known.set)
             if not known.wait(timeout_s):
@@ -317,15 +329,6 @@ class Outbox:
         if self._stopped is not None:
             raise self._stopped
 
-    def last(self) -> Packed | None:
-        """What must be confirmed for everything put so far to be."""
-        with self._lock:
-            if self._open.bodies:
-                return self._open
-            if self._ready:
-                return self._ready[-1]
-            return next(reversed(self._under_way.values()), None)
-
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all that was put has an outcome; raise the first error that nobody has heard.
         A sender that was stopped says so every time."""
@@ -345,13 +348,20 @@ class Outbox:
             raise all_of(errors)
 
     def settle(self, timeout_s: float | None) -> bool:
-        """Wait until all that was put has an outcome; whether it has."""
-        while (last := self.last()) is not None:
+        """Wait until all that was put by now has an outcome; whether it has."""
+        check_thread()
+        limit = None if timeout_s is None else time.monotonic() + timeout_s
+        for packed in self._waiting():
             is_done = threading.Event()
-            last.when_done(is_done.set)
-            if not is_done.wait(timeout_s):
+            packed.when_done(is_done.set)
+            if not is_done.wait(None if limit is None else max(0.0, limit - time.monotonic())):
                 return False
         return True
+
+    def _waiting(self) -> list[Packed]:
+        with self._lock:
+            waiting = [*self._under_way.values(), *self._ready]
+            return [*waiting, self._open] if self._open.bodies else waiting
 
     def take_errors(self) -> list[ClientError]:
         """What nobody has heard yet."""
@@ -364,9 +374,7 @@ class Outbox:
     @property
     def unconfirmed(self) -> int:
         """Messages without an outcome."""
-        with self._lock:
-            waiting = [*self._under_way.values(), *self._ready, self._open]
-            return sum(packed.messages for packed in waiting)
+        return sum(packed.messages for packed in self._waiting())
 
     @property
     def stopped(self) -> ClientError | None:

@@ -210,7 +210,7 @@ class OrderQueries:
         """Who has a name, by id, so many at a time."""
         core = self._server.core
         rows = core.groups.get(request.scope)
-        if rows is None:
+        if rows is None or not self.is_current:
             return
         named, anonymous = rows.named, rows.anonymous
         found = sorted(name for name in named if name > request.above)
