@@ -19,7 +19,15 @@ from operator import itemgetter
 
 import msgspec
 
-from samcast.disk.folder import Folder, Handle, put_durably, read_synced, read_whole
+from samcast.disk.folder import (
+    UNREADABLE,
+    Folder,
+    Handle,
+    numbers_in,
+    put_durably,
+    read_synced,
+    read_whole,
+)
 from samcast.group.listing import SegmentColumns, columns_of
 from samcast.group.recovery import Place, list_segment
 from samcast.limits import SEGMENT_ALIGN_BYTES
@@ -46,7 +54,16 @@ _OFFSET, _LENGTH = itemgetter(1), itemgetter(2)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SegmentColumns).decode
-_decode_list = msgspec.msgpack.Decoder(list[int]).decode
+
+
+class SegmentList(msgspec.Struct, array_like=True):
+    """Which segments there are, by generation."""
+
+    generations: list[int] = []
+    open: int = 0  # of these, the one that is written to, and may be empty
+
+
+_decode_list = msgspec.msgpack.Decoder(SegmentList).decode
 
 
 def segment_name(generation: int) -> str:
@@ -56,18 +73,18 @@ def segment_name(generation: int) -> str:
 
 def segments_in(folder: Folder) -> list[int]:
     """The generations of all segments, oldest first."""
-    names = folder.names()
-    return sorted(int(name.removeprefix(PREFIX)) for name in names if name.startswith(PREFIX))
+    return numbers_in(folder.names(), PREFIX)
 
 
-def write_list(folder: Folder, generations: Iterable[int]) -> None:
+def write_list(folder: Folder, generations: Iterable[int], open_: int = 0) -> None:
     """Say which segments there are."""
-    record = encode_record(KIND_LIST, _encode(sorted(generations)), generation=1, offset=0)
+    listed = _encode(SegmentList(sorted(generations), open_))
+    record = encode_record(KIND_LIST, listed, generation=1, offset=0)
     copy = record.ljust(-(-len(record) // COPY_BYTES) * COPY_BYTES, b"\0")
     put_durably(folder, LIST, copy * 2)
 
 
-def read_list(folder: Folder) -> list[int] | None:
+def read_list(folder: Folder) -> SegmentList | None:
     """Which segments there should be; None: that can't be read."""
     handle = folder.open(LIST)
     try:
@@ -211,7 +228,8 @@ def _columns_from_scan(folder: Folder, handle: Handle, generation: int) -> Segme
     listing, scan = list_segment(generation, image)
     columns = columns_of(listing)
     is_torn_only = all(begin >= scan.end for begin, _ in scan.damaged)
-    if image and is_torn_only:
+    is_readable = UNREADABLE * SEGMENT_ALIGN_BYTES not in image[scan.end :]  # another time, perhaps
+    if image and is_torn_only and is_readable:
         # Behind whatever a torn write left: nothing is cut off. Rot is looked at in every start.
         write_footer(folder, handle, columns, generation, len(image))
     return columns

@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from samcast.disk.data_segments import (
+    FULL,
     LIST,
     MOVING,
     OPEN_MAX,
@@ -95,6 +96,7 @@ class DataStore:
         self._lazy: list[Chunk] = []  # written, in order, with the next payload or soon
         self._lazy_token = 0
         self._lazy_timer: Timer | None = None
+        self._parked: list[Store] = []  # few: who is told that there is no room sends no payloads
         self.bytes_written = 0
         self.moved = 0  # payloads, by tidying
         self.deleted = 0  # segments
@@ -132,8 +134,7 @@ class DataStore:
             else:
                 self._listed[generation] = None
         folder.sync_names()
-        if empty:
-            self._write_list()
+        if empty and self._write_list():
             for generation in empty:
                 folder.unlink(segment_name(generation))
                 del self._batches[generation]
@@ -146,11 +147,12 @@ class DataStore:
         listed = read_list(self._folder)
         if listed is None:
             return False
-        found = segments_in(self._folder)
-        for generation in listed:
-            if generation not in found:
+        found = set(segments_in(self._folder))
+        for generation in listed.generations:
+            is_lost = generation not in found
+            if is_lost or (generation != listed.open and self._is_empty(generation)):
                 raise DiskError(missing_text(f"{self._folder.path}/{segment_name(generation)}"))
-        self._generation_last = max(listed, default=0)
+        self._generation_last = max(listed.generations, default=0)
         return True
 
     def _is_empty(self, generation: int) -> bool:
@@ -160,8 +162,15 @@ class DataStore:
         finally:
             self._folder.close(handle)
 
-    def _write_list(self) -> None:
-        write_list(self._folder, self._listed)
+    def _write_list(self) -> bool:
+        """False if there is no room to say what has changed."""
+        try:
+            write_list(self._folder, self._listed, self._generation)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return False
+        return True
 
     def _find_places(self, generation: int, columns: SegmentColumns) -> None:
         for runs in columns.runs:
@@ -184,42 +193,67 @@ class DataStore:
             on_synced(token)
 
         self._later = later
-        self._begin_segment()
         self._device = begin(synced)
+        self._begin_segment()
+
+    def look(self) -> None:
+        """Where there was no room for a segment, there may be now."""
+        if self._handle < 0 and self._device is not None and self._begin_segment():
+            parked, self._parked = self._parked, []
+            for effect in parked:
+                self.store(effect)
 
     def close(self) -> None:
         """Finish what waits."""
         self._write_lazy()
-        if self._device is not None:
-            self._device.close()
-            if self._at:
-                self._sealed.append(self._seal(0))
-            else:
-                self._folder.close(self._handle)
+        is_sound = self._device is None or self._device.close()
+        if self._handle >= 0:
+            self._sealed.append(self._seal(0))
         while self._sealed:
-            self._write_footer(self._sealed.popleft())
+            sealed = self._sealed.popleft()
+            if is_sound and sealed.end:
+                self._write_footer(sealed)
+            else:
+                self._folder.close(sealed.handle)
         self._handle = -1
         self._reader.close()
 
-    def _begin_segment(self) -> None:
-        """An empty segment that is there to stay."""
-        generation = self._generation = self.next_generation()
-        self._at = 0
-        self._listing = Listing()
-        self._handle = self._folder.create(segment_name(generation))
-        self._folder.sync(self._handle)
-        self._folder.sync_names()
-        self.list_segment(generation)
+    def _begin_segment(self) -> bool:
+        """An empty segment that is there to stay; False if there is no room for one."""
+        generation, folder = self.next_generation(), self._folder
+        name, before = segment_name(generation), self._generation
+        try:
+            handle = folder.create(name)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return False
+        folder.sync(handle)
+        folder.sync_names()
+        self._generation = generation
+        if not self.list_segment(generation):
+            self._generation = before
+            folder.close(handle)
+            folder.unlink(name)
+            return False
+        self._at, self._listing, self._handle = 0, Listing(), handle
+        return True
 
-    def list_segment(self, generation: int) -> None:
-        """A segment is there to stay."""
+    def list_segment(self, generation: int) -> bool:
+        """A segment is there to stay; False if there is no room to say so."""
         self._listed[generation] = None
-        self._write_list()
+        if self._write_list():
+            return True
+        del self._listed[generation]
+        return False
 
-    def unlist_segment(self, generation: int) -> None:
-        """A segment is about to go."""
-        self._listed.pop(generation, None)
-        self._write_list()
+    def unlist_segment(self, generation: int) -> bool:
+        """A segment is about to go; False if there is no room to say so."""
+        del self._listed[generation]
+        if self._write_list():
+            return True
+        self._listed[generation] = None
+        return False
 
     def _seal(self, token: int) -> _Sealed:
         """Nothing more comes into this segment."""
@@ -240,9 +274,13 @@ class DataStore:
     def store(self, effect: Store) -> None:
         """Take a store effect; it is answered when it and all before it are durable."""
         assert self._later is not None
+        if self._handle < 0:  # There is no room: nothing is taken, and what has come waits.
+            self._parked.append(effect)
+            return
         if self._at >= self._segment_bytes or len(self._listing.batches) >= SEGMENT_BATCHES:
-            self._sealed.append(self._seal(effect.token))  # All of it is written before that.
-            self._begin_segment()
+            sealed = self._seal(effect.token)  # All of it is written before that.
+            if self._begin_segment():  # Else this one grows on.
+                self._sealed.append(sealed)
         if type(effect) is StoreBatch:
             key, batch = effect.key, effect.batch
             at, size = self._at, self._append(KIND_BATCH, batch_parts(batch))
@@ -388,4 +426,3 @@ class DataStore:
         self.deleted += 1
         self._reader.let_go(generation)
         del self._batches[generation], self._live[generation]
-        self.unlist_segment(generation)

@@ -9,7 +9,7 @@ on the disk: therefore what it keeps in memory is dropped before it is read.
 """
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -116,8 +116,8 @@ class Device(Protocol):
         first, where it may take its time; token 0 is told to nobody."""
         ...
 
-    def close(self) -> None:
-        """Finish what waits."""
+    def close(self) -> bool:
+        """Finish what waits; False if that failed, and nobody knows what is on the disk."""
         ...
 
 
@@ -130,6 +130,9 @@ def put_durably(folder: Folder, name: str, data: bytes) -> None:
     try:
         folder.write(handle, 0, [data])
         folder.sync(handle)
+    except OSError:
+        folder.unlink(name + NEW)  # What it got of a full disk others need.
+        raise
     finally:
         folder.close(handle)
     folder.rename(name + NEW, name)
@@ -142,19 +145,28 @@ def allocate_durably(folder: Folder, name: str, size: int) -> Handle:
     try:
         folder.allocate(handle, size)
         folder.sync(handle)
-        folder.rename(name + NEW, name)
-        folder.sync_names()
     except OSError:
         folder.close(handle)
+        folder.unlink(name + NEW)  # What it got of a full disk others need.
         raise
+    folder.rename(name + NEW, name)
+    folder.sync_names()
     return handle
 
 
 def create_anew(folder: Folder, name: str) -> Handle:
     """An empty file in the place of one that a crash may have left."""
-    if name in folder.names():
+    try:
+        return folder.create(name)
+    except FileExistsError:
         folder.unlink(name)
-    return folder.create(name)
+        return folder.create(name)
+
+
+def numbers_in(names: Iterable[str], prefix: str) -> list[int]:
+    """Of files that are named by a number; whatever else somebody put there is left alone."""
+    found = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return sorted(int(number) for number in found if number.isascii() and number.isdecimal())
 
 
 def read_synced(folder: Folder, handle: Handle) -> bytes:
@@ -165,7 +177,7 @@ def read_synced(folder: Folder, handle: Handle) -> bytes:
 
 
 def read_whole(folder: Folder, handle: Handle) -> bytes:
-    """A whole file; what the disk can't give back any more is rot."""
+    """A whole file; what the disk can't give back now is rot, and may be there another time."""
     size = folder.size(handle)
     parts: list[bytes] = []
     at = 0

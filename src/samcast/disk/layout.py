@@ -17,7 +17,7 @@ from samcast.disk.order_store import SEGMENT_BYTES, VOTE, begin_order
 from samcast.errors import DiskError
 from samcast.group.recovery import read_super
 from samcast.wire.records import SuperRecord, encode_record
-from samcast.wire.twin import encode_twin
+from samcast.wire.twin import decode_twin, encode_twin
 
 LAYOUT = 1
 SUPER = "super"
@@ -71,9 +71,11 @@ def open_disk(folder: Folder, node: int) -> Opened:
     names = [name for name in folder.names() if not name.startswith("lost-")]
     if SUPER not in names:
         return _without_super(folder, names)
-    record = _read_super(folder)
+    record = read_super(_read_super(folder))
     if record is None:
         return Opened(None, "its superblock can't be read")
+    if record.layout > LAYOUT:
+        raise DiskError(f"{folder.path} is of a later version of Samcast; start it with that one")
     if record.node != node:
         raise DiskError(
             f"{folder.path} belongs to node {record.node}, and this is node {node}; correct the"
@@ -89,10 +91,10 @@ def open_disk(folder: Folder, node: int) -> Opened:
     return Opened(record)
 
 
-def _read_super(folder: Folder) -> SuperRecord | None:
+def _read_super(folder: Folder) -> bytes:
     handle = folder.open(SUPER)
     try:
-        return read_super(read_synced(folder, handle))
+        return read_synced(folder, handle)
     finally:
         folder.close(handle)
 
@@ -115,8 +117,9 @@ def _check_parts(folder: Folder, names: list[str]) -> None:
 
 def _check_old_parts(folder: Folder, names: list[str]) -> None:
     """A disk of an earlier version, which made its files when its node first started."""
-    if ORDER not in names and DATA not in names:
-        return
+    made = [name for name in (ORDER, DATA) if name in names]
+    if not any(folder.folder(name).names() for name in made):
+        return  # It was never started, or no further than this.
     for part, inside in ((ORDER, VOTE), (DATA, "")):
         if part not in names or (inside and inside not in folder.folder(part).names()):
             raise missing(folder.folder(part), inside)
@@ -146,7 +149,7 @@ def _doubtful(folder: Folder, why: str) -> str:
 
 def trust_disk(folder: Folder, node: int) -> SuperRecord:
     """An operator says that this is the node's own disk, whatever identifies it now."""
-    record = _read_super(folder)
+    record = read_super(_read_super(folder)) if SUPER in folder.names() else None
     if record is None or record.node != node:
         raise DiskError(f"{folder.path}/{SUPER} is not the superblock of node {node}")
     return settle_disk(folder, record, layout=record.layout)
@@ -164,10 +167,11 @@ def settle_disk(folder: Folder, record: SuperRecord, layout: int = LAYOUT) -> Su
     since another file would have another identity."""
     identity = folder.identity(SUPER)
     settled = SuperRecord(record.node, record.uuid, identity.value, identity.kind, layout)
-    if settled != record:
+    twin = decode_twin(_read_super(folder))
+    if settled != record or not twin.is_whole:
         handle = folder.open(SUPER)
-        try:
-            folder.write(handle, 0, [encode_twin(2, encode_record(settled))])
+        try:  # Each time under a number of its own: two records under one would both be void.
+            folder.write(handle, 0, [encode_twin(twin.sequence + 1, encode_record(settled))])
             folder.sync(handle)
         finally:
             folder.close(handle)

@@ -13,12 +13,14 @@ from collections.abc import Callable
 
 from samcast.disk.folder import (
     NEW,
+    UNREADABLE,
     Begin,
     Chunk,
     Device,
     Folder,
     Handle,
     allocate_durably,
+    numbers_in,
     put_durably,
     read_synced,
 )
@@ -38,6 +40,7 @@ from samcast.wire.segment import encode_record
 from samcast.wire.twin import encode_twin
 
 SEGMENT_BYTES = 16 * 1024 * 1024
+ROOM_BYTES = 8 * 1024 * 1024  # left beside a segment that is made ahead, for snapshots and lists
 VOTE = "vote"
 SEGMENT = "segment-"
 SNAPSHOT = "snapshot-"
@@ -53,6 +56,10 @@ def begin_order(folder: Folder, segment_bytes: int = SEGMENT_BYTES) -> None:
 
 def _segment_name(number: int) -> str:
     return f"{SEGMENT}{number:010d}"
+
+
+def _snapshot_name(index: int) -> str:
+    return f"{SNAPSHOT}{index:020d}"
 
 
 def _is_full(error: DiskError) -> bool:
@@ -99,12 +106,8 @@ class OrderStore:
             folder.write(self._vote, 0, [encode_twin(found.sequence, encode_small(found.vote))])
             folder.sync(self._vote)
         segments = {
-            number: self._read_segment(number)
-            for number in sorted(
-                int(name.removeprefix(SEGMENT))
-                for name in names
-                if name.startswith(SEGMENT) and not name.endswith(NEW)
-            )
+            number: self._read_segment(number, is_laid_out=is_laid_out)
+            for number in numbers_in(names, SEGMENT)
         }
         snapshots = self._read_snapshots()
         folder.sync_names()
@@ -123,13 +126,17 @@ class OrderStore:
             self._folder.sync(self._vote)
         self._make_segment(self._writer.segments_free[0])
 
-    def _read_segment(self, number: int) -> bytes:
+    def _read_segment(self, number: int, *, is_laid_out: bool) -> bytes:
         folder = self._folder
         handle = self._handles[number] = folder.open(_segment_name(number))
         data = read_synced(folder, handle)
-        if len(data) < self._segment_bytes and not any(data):
-            # Never used: an earlier version was interrupted while it was made, or found no room.
-            self._complete(handle)
+        if len(data) < self._segment_bytes:
+            if is_laid_out:  # It had all its room before it had its name: it has lost something.
+                left = data if any(data) else b""
+                return left + UNREADABLE * (self._segment_bytes - len(left))
+            if not any(data):
+                # Never used: an earlier version was interrupted while it was made, or had no room.
+                self._complete(handle)
         return data
 
     def _complete(self, handle: Handle) -> None:
@@ -144,14 +151,13 @@ class OrderStore:
             f"no room for the order in {self._folder.path}: {error}; free some, then start again"
         )
 
-    def _snapshot_names(self) -> list[str]:
-        names = self._folder.names()
-        return sorted(n for n in names if n.startswith(SNAPSHOT) and not n.endswith(NEW))
+    def _snapshots(self) -> list[int]:
+        return numbers_in(self._folder.names(), SNAPSHOT)
 
     def _read_snapshots(self) -> list[bytes]:
         read: list[bytes] = []
-        for name in self._snapshot_names():
-            handle = self._folder.open(name)
+        for index in self._snapshots():
+            handle = self._folder.open(_snapshot_name(index))
             read.append(read_synced(self._folder, handle))
             self._folder.close(handle)
         return read_snapshots(read)
@@ -197,7 +203,7 @@ class OrderStore:
             self._device.put(effect.token, [(self._vote, 0, twin)])
         else:
             assert type(effect) is StoreSnapshot
-            name = f"{SNAPSHOT}{effect.index:020d}"
+            name = _snapshot_name(effect.index)
             record = encode_record(KIND_SNAPSHOT, effect.state, generation=1, offset=0)
             kept = effect.kept
             self._device.put(effect.token, [], lambda: self._keep_snapshot(name, record, kept))
@@ -212,15 +218,17 @@ class OrderStore:
         else:
             self._device.put(token, [], lambda: self._write_to_new(writes, named))
         self._waiting.append((token, self._writer.sequence))
-        if self._writer.segment_ahead not in handles:
-            self.look_ahead()
+        if not self.is_short and self._writer.segment_ahead not in handles:
+            self.look_ahead()  # Where there was no room, only when we are told to look again.
 
     def _write_to_new(self, writes: list[Write], named: int) -> None:
-        """Where segments must be made first, since none was made ahead."""
-        self._make_segment(named)
+        """Where segments must be made first, since none was made ahead: all of them, for what is
+        written names those that come after it."""
+        for number in dict.fromkeys([*(w.segment for w in writes), named]):
+            self._make_segment(number)
         touched: dict[Handle, None] = {}
         for w in writes:
-            handle = self._make_segment(w.segment)
+            handle = self._handles[w.segment]
             self._folder.write(handle, w.offset, [w.data])
             touched[handle] = None
         for handle in touched:
@@ -242,7 +250,12 @@ class OrderStore:
         """Have the segment made that will be named after the one that is named now; where there is
         no room for it, this is to be called again later."""
         number = self._writer.segment_ahead
+        if number in self._handles:
+            self.is_short = False
         if number in self._handles or self._ahead or self._device is None:
+            return
+        if self._folder.free_bytes() < self._segment_bytes + ROOM_BYTES:
+            self.is_short = True  # A try would take what is left, and votes need some of that.
             return
         self._ahead = number
 
@@ -261,6 +274,6 @@ class OrderStore:
 
     def _keep_snapshot(self, name: str, record: bytes, kept: tuple[int, ...]) -> None:
         put_durably(self._folder, name, record)
-        for old in self._snapshot_names():
-            if int(old.removeprefix(SNAPSHOT)) not in kept:
-                self._folder.unlink(old)
+        for old in self._snapshots():
+            if old not in kept:
+                self._folder.unlink(_snapshot_name(old))

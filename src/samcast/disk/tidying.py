@@ -101,8 +101,12 @@ def tidy(store: DataStore, generation: int, free_bytes_min: int) -> Iterator[Hoo
         target = store.next_generation()
         moved: Moved = []
         yield lambda: moved.extend(write_anew(folder, live, numbers, generation, target))
-        store.list_segment(target)
+        if not store.list_segment(target):
+            yield lambda: _delete(folder, target)
+            return
         store.take_over(moved, generation, target)
+    if not store.unlist_segment(generation):
+        return
     store.let_go(generation)
     yield lambda: _delete(folder, generation)
 

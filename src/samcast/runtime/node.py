@@ -240,6 +240,7 @@ class Node:
         while True:
             self._check_room()
             self._disks.order.look_ahead()
+            self._disks.data.look()
             self._see_who_leads()
             self._see_who_serves()
             if self._checkpointing is not None:

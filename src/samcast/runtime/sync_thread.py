@@ -53,6 +53,11 @@ class SyncThread:
         if self._has_failed:
             return  # Nothing that comes after a failure may ever count as stored.
         job = (token, chunks, before)
+        if before is not None and self._inline:  # It may take its time: not in the loop.
+            inline, self._inline = self._inline, []
+            for waiting in inline:
+                self._under_way += 1
+                self._jobs.put(waiting)
         if self._inline:
             self._inline.append(job)
         elif self._may_inline(chunks, before):
@@ -88,11 +93,12 @@ class SyncThread:
         if token:
             self._on_synced(token)
 
-    def close(self) -> None:
-        """Finish what waits, then end."""
+    def close(self) -> bool:
+        """Finish what waits, then end; False if something failed."""
         self._sync_inline()
         self._jobs.put(None)
         self._thread.join()
+        return not self._has_failed
 
     # the thread
 

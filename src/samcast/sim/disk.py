@@ -58,8 +58,9 @@ class Device:
         """Have this written."""
         self._jobs.append((token, chunks, before))
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """Nodes of the simulator are never closed gently."""
+        return True
 
     @property
     def is_waiting(self) -> bool:
@@ -156,6 +157,7 @@ class Disk:
     def look(self) -> None:
         """What a node does every now and then."""
         self._order.look_ahead()
+        self._data.look()
         for generation in self._data.spent_segments(SPENT_SHARE):
             for step in tidy(self._data, generation, 0):
                 if step is not None:
@@ -248,12 +250,29 @@ class Disk:
         if not parts:
             return None
         folder, name = self._chance.pick(parts)
-        part = folder.take(name)
         platter = self.platter
+        file = folder.file(name)
+        if file is not None and file.durable and self._chance.happens(0.3):
+            return self._cut(file)
+        part = folder.take(name)
 
         def put_back() -> None:
             if self.platter is platter and name not in folder.names():
                 folder.put_back(name, part)
+
+        return put_back
+
+    def _cut(self, file: File) -> Callable[[], None]:
+        """A file has lost its end, or all of it."""
+        whole = bytes(file.durable)
+        left = self._chance.pick((0, len(whole) // 2 // SECTOR_BYTES * SECTOR_BYTES))
+        file.pending.clear()
+        file.durable[:] = whole[:left]
+        file.cached[:] = whole[:left]
+
+        def put_back() -> None:
+            file.durable[:] = whole
+            file.cached[:] = whole
 
         return put_back
 

@@ -174,7 +174,8 @@ class SimFolder:
         """A new, empty file."""
         self._platter.step(f"create {self._path}/{name}")
         self._need_room()
-        assert name not in self._files
+        if name in self._files:
+            raise FileExistsError(errno.EEXIST, "there is", name)
         file = File(self._platter.new_inode())
         self._change(name, file)
         return self._platter.opened(file)

@@ -334,9 +334,11 @@ class _Reader:
         return flaw
 
     def _has_next(self, walk: _Walk) -> bool:
-        """Whether the segment is there in which the chain goes on, or begins."""
+        """Whether the segment is there in which the chain goes on, and all before it: files are
+        never deleted."""
         numbers = [segment.number for segment in self._all]
-        return walk.last.segment_next in numbers if walk.last else bool(numbers)
+        is_whole = numbers == list(range(1, len(numbers) + 1)) and bool(numbers)
+        return is_whole and (not walk.last or walk.last.segment_next in numbers)
 
     def _is_torn(self, walk: _Walk) -> bool:
         if not walk.segment or self._generation_max > walk.segment.generation:
