@@ -22,6 +22,7 @@ from samcast.wire.group import (
 )
 from samcast.wire.order import (
     HASH_NONE,
+    ROLE_DATA,
     AnyEntry,
     ConfigEntry,
     Configuration,
@@ -466,3 +467,12 @@ def test_a_member_that_is_full_of_what_nobody_named_still_takes_what_comes() -> 
     one.step([payload(batch(counter, sender=BOB)) for counter in range(100, 110)])
     effects = one.step([payload(RUNS[0]), commit(1, ENTRIES[0])])
     assert delivered(effects) == [(1, RUNS[0])]
+
+
+def test_each_kind_of_question_goes_round_all_servers_whatever_else_is_asked() -> None:
+    """With an even number of servers, one count for two kinds would show each kind half of them."""
+    even = msgspec.structs.replace(CONFIGURATION, servers=CONFIGURATION.servers[:2])
+    one = Member(60, even, SETTINGS, GROUP, 1)
+    rounds = [(one._next(ROLE_DATA, "numbers"), one._next(ROLE_DATA, "payloads")) for _ in "abcd"]
+    for kind in zip(*rounds, strict=True):
+        assert set(kind) == {server.node for server in even.servers}

@@ -125,7 +125,7 @@ class Member:
         self._ask_due_ms = 0
         self._ask_wait_ms = settings.retry_ms
         self._asked: tuple[NodeId, int] = (0, 0)  # whom we asked last by number, and from which on
-        self._turn = node
+        self._turns: dict[str, int] = {}  # whom to ask next, by kind of question
         self._handlers: dict[type, Callable[[NodeId, Any, list[Effect]], None]] = {
             Batch: self._on_batch,
             Commit: self._on_commit,
@@ -419,7 +419,7 @@ class Member:
         if self._head < self.number_next:
             if self._now_ms >= self.due_ms():
                 self._wait()
-                out.append(Send(self._next(ROLE_COMMIT), HeadRequest(self.group)))
+                out.append(Send(self._next(ROLE_COMMIT, "head"), HeadRequest(self.group)))
             return
         if self._ask_due_ms < self._heard_ms and self._ask_wait_ms == self._settings.retry_ms:
             # A gap was just seen: what fills it may be on its way.
@@ -436,10 +436,12 @@ class Member:
         self._ask_due_ms = self._now_ms + self._ask_wait_ms
         self._ask_wait_ms = min(2 * self._ask_wait_ms, self._settings.retry_max_ms)
 
-    def _next(self, role: int) -> NodeId:
+    def _next(self, role: int, question: str) -> NodeId:
+        """Each kind of question goes round by itself: two kinds with one count between them might
+        each ask only every second server, for ever."""
         servers = servers_with(self._configuration, role)
-        self._turn += 1
-        return servers[self._turn % len(servers)].node
+        self._turns[question] = turn = self._turns.get(question, self.node) + 1
+        return servers[turn % len(servers)].node
 
     def _ask_for_order(self, out: list[Effect]) -> None:
         most = self._settings.spans_per_request_max
@@ -454,10 +456,10 @@ class Member:
                 end = min(end, self._gone.contiguous_end(first))
             (by_number if is_gone else by_order).append((self.group, first, end - first))
         if by_order:
-            out.append(Send(self._next(ROLE_COMMIT), NumberRequest(tuple(by_order))))
+            out.append(Send(self._next(ROLE_COMMIT, "order"), NumberRequest(tuple(by_order))))
         if by_number:
             request = PayloadRequest((), (), tuple(by_number))
-            self._asked = (self._next(ROLE_DATA), by_number[0][1])
+            self._asked = (self._next(ROLE_DATA, "numbers"), by_number[0][1])
             out.append(Send(self._asked[0], request))
 
     def _ask_for_payloads(self, out: list[Effect]) -> None:
@@ -479,7 +481,7 @@ class Member:
             number = unit.end
         if runs or stages:
             request = PayloadRequest(tuple(runs[:most]), tuple(stages[:most]))
-            out.append(Send(self._next(ROLE_DATA), request))
+            out.append(Send(self._next(ROLE_DATA, "payloads"), request))
 
 
 def key_of(batch: Batch) -> BatchKey:
