@@ -134,10 +134,11 @@ class DataStore:
             else:
                 self._listed[generation] = None
         folder.sync_names()
-        if empty and self._write_list():
+        for generation in empty:
+            del self._batches[generation]
+        if empty and self._write_list():  # Without room they stay, and are nobody's concern.
             for generation in empty:
                 folder.unlink(segment_name(generation))
-                del self._batches[generation]
         self._places.sort()
         self._live.update(self._places.column(0))
         return scan.recovery()
