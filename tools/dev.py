@@ -28,6 +28,9 @@ SPARK_STAMP = VENV / "spark-stamp"  # the lock that Spark was installed from
 PROJECT = ROOT / "pyproject.toml"
 VENV_PARTS = ("venv", "ensurepip")  # what Debian splits off into a package of its own
 
+# Rows of the fault catalogue that need no time of their own.
+FAULT_TESTS = ("whole_disk", "two_lives", "junk", "readers", "skipping", "just_started")
+
 EXIT_FAILED = 1
 EXIT_CANNOT = 2
 EXIT_INTERRUPTED = 130
@@ -167,7 +170,9 @@ def faults(arguments: Sequence[str]) -> NoReturn:
     ensure_venv()
     os.chdir(ROOT)
     os.environ.setdefault("SAMCAST_FAULT_SECONDS", "20")
+    os.environ.setdefault("SAMCAST_STEPS_STRIDE", "1")
     files = sorted(str(path) for path in ROOT.glob("tests/real/test_*_faults.py"))
+    files += [f"tests/real/test_{name}.py" for name in FAULT_TESTS] + ["tests/disk"]
     is_choice = any(Path(argument.split("::")[0]).exists() for argument in arguments)
     become(VENV_PYTHON, "-m", "pytest", "-v", *([] if is_choice else files), *arguments)
 
