@@ -10,7 +10,13 @@ import pytest
 from samcast.group.core import Core
 from samcast.group.settings import GroupSettings
 from samcast.group.storage import DropBatch, StoreBatch
-from samcast.wire.group import DecisionRequest, OpenRequest, Outcome, OutcomeKind
+from samcast.wire.group import (
+    DecisionRequest,
+    OpenRequest,
+    Outcome,
+    OutcomeKind,
+    SenderRemovalRequest,
+)
 from samcast.wire.order import (
     CELL,
     HASH_NONE,
@@ -25,7 +31,7 @@ from samcast.wire.order import (
     decode_entry,
     named_sender,
 )
-from tests.group.build import CONFIGURATION, GROUP, batch, only, run_entry, settle
+from tests.group.build import CONFIGURATION, GROUP, batch, led_cell, only, run_entry, settle
 from tests.group.test_data_server import arrived, commit, serving
 
 SETTINGS = GroupSettings(named_max=2, anonymous_max=2, tombstones_max=2)
@@ -211,6 +217,53 @@ def test_a_silent_group_gives_up_no_more_names_than_it_can_remember() -> None:
     assert core.apply(removal)
     assert core.groups[GROUP].memory_floor == 1
     assert core.apply(run_entry(batch(2, birth=1), 2))
+
+
+@pytest.mark.parametrize("scope", [CELL, GROUP])
+def test_a_late_copy_of_a_removal_leaves_whoever_opened_the_name_since(scope: int) -> None:
+    """Proposers repeat to servers in turn: one that was paused passes a copy on much later."""
+    cell, x = led_cell(), named_sender("a")
+    removal = SenderRemovalRequest(scope, x, 1)
+
+    def open_(incarnation: int) -> Outcome | None:
+        head = cell.leader.core.head(scope)
+        return cell.propose(request_of(named("a", head, incarnation, scope)), incarnation)
+
+    assert said_of(open_(1)) is OutcomeKind.OPENED
+    assert cell.propose(removal, 70) == Outcome(70, OutcomeKind.DONE)
+    assert cell.propose(removal, 70) == Outcome(70, OutcomeKind.DONE)
+    if scope == GROUP:
+        cell.send(batch(1))
+        cell.run(200)
+    assert said_of(open_(2)) is OutcomeKind.OPENED
+    length = cell.leader.core.index
+    assert cell.propose(removal, 70) == Outcome(70, OutcomeKind.DONE, 2)
+    assert cell.leader.core.index == length
+    assert cell.leader.core.groups[scope].named[x].incarnation == 2
+
+
+def said_of(answer: Outcome | None) -> OutcomeKind | None:
+    return OutcomeKind(answer.kind) if answer is not None else None
+
+
+def test_a_removal_takes_no_higher_incarnation_than_it_says() -> None:
+    core, a = made(), named_sender("a")
+    assert core.apply(named("a", core.index, 3))
+    assert not core.apply(SenderRemovedEntry(CELL, a, 2))
+    assert core.outcome(1, SenderRemovalRequest(CELL, a, 2)) == Outcome(1, OutcomeKind.DONE, 3)
+    assert core.outcome(1, SenderRemovalRequest(CELL, a, 3)) is None
+    for below in (3, 4, 0):  # 0: of the time before removals said it
+        then = core.copy()
+        assert then.apply(SenderRemovedEntry(CELL, a, below))
+        assert then.groups[CELL].buried == {a: 3}
+
+
+def test_a_state_that_knows_an_older_removal_only_says_nothing_of_a_later_one() -> None:
+    core, a = made(), named_sender("a")
+    assert core.apply(named("a", core.index))
+    assert core.apply(SenderRemovedEntry(CELL, a, 1))
+    assert core.outcome(1, SenderRemovalRequest(CELL, a, 1)) == Outcome(1, OutcomeKind.DONE)
+    assert core.outcome(1, SenderRemovalRequest(CELL, a, 2)) is None  # It may be open since.
 
 
 # What is written down.

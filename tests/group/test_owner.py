@@ -25,7 +25,7 @@ from samcast.wire.group import (
     OutcomeKind,
     Propose,
 )
-from samcast.wire.order import CELL
+from samcast.wire.order import CELL, INCARNATION_MAX
 from samcast.wire.stages import StageKey, Stages, StagesRequest
 from tests.group.build import (
     CONFIGURATION,
@@ -232,6 +232,13 @@ def test_an_outcome_that_makes_no_sense_is_turned_away_with_a_code(
     effects = owner.step([Received(1, Outcome(propose.nonce, kind, value))])
     assert codes(effects) == ["outcome-range"]
     assert owner.state is State.OPENING
+
+
+def test_a_name_whose_incarnations_are_used_up_is_refused() -> None:
+    owner, propose = opening()
+    outcome = Outcome(propose.nonce, OutcomeKind.FENCED, INCARNATION_MAX)
+    assert owner.step([Received(1, outcome)]) == [OwnerStopped(OutcomeKind.REFUSED)]
+    assert owner.state is State.STOPPED
 
 
 # Owners without a name.

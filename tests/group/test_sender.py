@@ -28,7 +28,7 @@ from samcast.wire.group import (
     OutcomeKind,
     Propose,
 )
-from samcast.wire.order import is_named, named_sender
+from samcast.wire.order import INCARNATION_MAX, is_named, named_sender
 from tests.group.build import CONFIGURATION, GROUP, Draws, codes, columns, only, sent
 
 SETTINGS = GroupSettings(sender_runs_max=3)
@@ -275,6 +275,12 @@ def opening(name: str = "till-7") -> tuple[Sender, OpenRequest, int]:
     assert isinstance(propose, Propose)
     assert isinstance(propose.request, OpenRequest)
     return one, propose.request, propose.nonce
+
+
+def test_a_sender_whose_name_has_no_next_incarnation_stops() -> None:
+    one, _, nonce = opening()
+    effects = one.step([Received(1, Outcome(nonce, OutcomeKind.FENCED, INCARNATION_MAX))])
+    assert only(Stopped, effects) == [Stopped(AnswerKind.REMOVED)]
 
 
 @pytest.mark.req("GRP-26")

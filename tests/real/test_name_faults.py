@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from samcast.cli.main import main
+from samcast.client import naming
 from samcast.client.blocking import Client, Group, connect
 from samcast.client.naming import names_in_use, remove_name
 from samcast.client.transaction import Transactions
 from samcast.errors import RefusedError, TooManyNamesError
 from samcast.group.settings import GroupSettings
 from samcast.runtime.local_cluster import LocalCluster
+from samcast.wire.order import CELL
 from tests.real.conftest import running
 
 NAMED_MAX = 3
@@ -86,7 +88,7 @@ def test_names_are_bounded_listed_and_removed(
 
 
 def test_a_name_that_was_removed_begins_anew_and_its_last_user_hears_of_it(
-    tight: LocalCluster,
+    tight: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connect(tight.address) as client, connect(tight.address) as other:
         orders = client.group("orders")
@@ -99,6 +101,14 @@ def test_a_name_that_was_removed_begins_anew_and_its_last_user_hears_of_it(
         assert other.transactions("worker").done_before == 0
         assert client.transactions("worker").done_before == 0
         assert bodies(client) == ["before"]
+
+        listed = naming._of_scope(other, CELL)
+        with client.transactions("worker").begin() as tx:
+            tx.send(orders, "by the next")
+        monkeypatch.setattr(naming, "_of_scope", lambda *_: listed)
+        with pytest.raises(RefusedError, match="opened again just now"):
+            remove_name(other, "worker")
+        assert client.transactions("worker").done_before == 1
 
 
 def tell(owner: Transactions, group: Group) -> None:

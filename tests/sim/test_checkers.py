@@ -200,13 +200,16 @@ def test_giving_up_what_is_numbered_breaks_collection(facts: Facts) -> None:
 def test_a_false_word_about_a_name_is_found() -> None:
     names = Names()
     names.on_committed(OpenEntry(1, b"n", 1, 0, 0, 70))
-    broken("N", lambda: names.on_removed("p", 1, b"n"))
+    broken("N", lambda: names.on_removed("p", 1, b"n", 1))
     broken("N", lambda: names.on_fenced("p", 1, b"n", 1, 70))
     names.on_fenced("q", 1, b"n", 1, 71)
+    names.on_committed(SenderRemovedEntry(1, b"n", 1))
+    names.on_removed("p", 1, b"n", 1)
+    broken("N", lambda: names.on_removed("q", 1, b"n", 2))
     names.on_committed(SenderRemovedEntry(1, b"n"))
-    names.on_removed("p", 1, b"n")
+    names.on_removed("q", 1, b"n", 2)
     names.on_committed(GroupRemovedEntry(2))
-    names.on_removed("p", 2, b"n")
+    names.on_removed("p", 2, b"n", 1)
 
 
 def test_more_than_the_limit_breaks_the_bound() -> None:

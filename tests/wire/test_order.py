@@ -13,7 +13,9 @@ from samcast.wire.order import (
     AnyEntry,
     EpochEntry,
     RunEntry,
+    SenderRemovedEntry,
     chain_hash,
+    chain_link,
     decode_entry,
     encode_entry,
     is_named,
@@ -96,6 +98,16 @@ def test_the_chain_hash_is_a_keyed_hash_of_the_bytes_on_disk() -> None:
     written = bytes([0x92, 2, 0x93, 1, 2, 3])  # an array of tag 2 and an array of three
     expected = blake2b(written, key=HASH_NONE, digest_size=32).digest()
     assert chain_hash(HASH_NONE, EpochEntry((1, 2, 3))) == expected
+
+
+def test_a_removal_of_before_is_read_and_keeps_its_hash() -> None:
+    """It said nothing of incarnations."""
+    name = named_sender("till-7")
+    written = bytes([0x93, 8, 1, 0xC4, 16]) + name
+    entry = decode_entry(written)
+    assert entry == SenderRemovedEntry(1, name, 0)
+    assert chain_hash(HASH_NONE, entry) == chain_link(HASH_NONE, written)
+    assert chain_hash(HASH_NONE, SenderRemovedEntry(1, name, 1)) != chain_hash(HASH_NONE, entry)
 
 
 @settings(max_examples=50, derandomize=True, deadline=None)

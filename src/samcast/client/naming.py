@@ -46,7 +46,7 @@ def remove_name(client: Client, name: str, group: str | None = None) -> None:
     where = "transactions of this cluster" if group is None else f"senders of group {group!r}"
     wanted = named_sender(name)
     found = [
-        one.sender
+        one
         for one in (_of_scope(client, scope) if scope is not None else ())
         if one.sender == wanted or one.sender.hex() == name
     ]
@@ -55,8 +55,9 @@ def remove_name(client: Client, name: str, group: str | None = None) -> None:
             f"there is no name {name!r} among the {where}; `samcast name list` shows all"
         )
     engine = client.engine
+    request = SenderRemovalRequest(scope, found[0].sender, found[0].incarnation)
     try:
-        outcome = engine.call(engine.propose(SenderRemovalRequest(scope, found[0])), ASK_S)
+        outcome = engine.call(engine.propose(request), ASK_S)
     except TimeoutError:
         raise WaitTimeoutError(
             f"{name!r} was not removed within {ASK_S:.0f} s: are enough nodes up (`samcast"
@@ -66,6 +67,11 @@ def remove_name(client: Client, name: str, group: str | None = None) -> None:
         raise RefusedError(
             f"{name!r} can't be removed yet: of the {where} very many were, and no message was sent"
             " since; send one, then try again"
+        )
+    if outcome.value:
+        raise RefusedError(
+            f"{name!r} was opened again just now, and whoever did that keeps it; to remove it all"
+            " the same, try again"
         )
 
 

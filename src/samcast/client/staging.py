@@ -249,7 +249,8 @@ def abort(engine: Engine, name: str, incarnation: int, tx: int, timeout: float) 
 
 
 def forget(engine: Engine, name: str, timeout: float) -> None:
-    """A name that nobody will use again."""
+    """A name that was made up for one run, so that it doesn't matter which incarnation has it: a
+    late copy of this finds nobody else's."""
     request = SenderRemovalRequest(CELL, named_sender(name))
     _outcome(engine, request, timeout, f"the name {name!r} was not removed")
 

@@ -57,7 +57,7 @@ class Transactions:
 
     def give_up(self, timeout: float = 2.0) -> None:
         """Have the name forgotten; what took effect under it stays."""
-        request = SenderRemovalRequest(CELL, self._owner.id)
+        request = SenderRemovalRequest(CELL, self._owner.id, self._owner.opened)
         with contextlib.suppress(TimeoutError, ClientError):  # Then it stays: it costs a row.
             self._engine.call(self._engine.propose(request), timeout)
 
@@ -112,6 +112,11 @@ class Transactions:
             )
         elif effect.limit:
             error = too_many_names(self._name, effect.limit, "this cluster")
+        elif kind is OutcomeKind.REFUSED:
+            error = RefusedError(
+                f"{who}: refused; nobody can open this name any more, since it has the highest"
+                " incarnation there is: use another name"
+            )
         if kind is OutcomeKind.REMOVED:
             with self._lock:
                 unknown = self._waiting.pop(effect.token, None)

@@ -299,7 +299,9 @@ class Core:
 
     def _fold_sender_removed(self, entry: SenderRemovedEntry) -> bool:
         rows = self.groups.get(entry.scope)
-        return rows is not None and rows.bury(entry.sender, self._settings.tombstones_max)
+        if rows is None or not rows.is_meant(entry.sender, entry.below):
+            return False
+        return rows.bury(entry.sender, self._settings.tombstones_max)
 
     def _fold_config(self, entry: ConfigEntry) -> bool:
         is_next = entry.configuration.number == self.configuration.number + 1

@@ -311,7 +311,7 @@ class Numbering:
             lease = LeaseEntry(*astuple(request))
             return lease if is_open_question and request.group in tail.groups else None
         assert type(request) is SenderRemovalRequest
-        return SenderRemovedEntry(request.scope, request.sender) if is_open_question else None
+        return SenderRemovedEntry(*astuple(request)) if is_open_question else None
 
     def _on_decision(self, request: DecisionRequest, out: list[Effect]) -> None:
         if not self._sequencer.tail.is_sound_decision(request.parts):

@@ -286,7 +286,8 @@ def _settles(entry: AnyEntry, request: AnyRequest) -> bool:
             and (entry.after, entry.birth) == (request.after, request.birth)
         )
     if type(request) is SenderRemovalRequest and type(entry) is SenderRemovedEntry:
-        return (entry.scope, entry.sender) == (request.scope, request.sender)
+        is_same_name = (entry.scope, entry.sender) == (request.scope, request.sender)
+        return is_same_name and entry.below == request.below
     if type(request) is KeepRequest and type(entry) is KeepEntry:
         return (entry.keep, entry.before) == (request.keep, request.before)
     if type(request) is LeaseRequest and type(entry) is LeaseEntry:

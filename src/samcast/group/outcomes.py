@@ -49,28 +49,34 @@ def outcome_of(core: "Core", nonce: int, request: AnyRequest, is_settled: bool) 
         return _retention_outcome(core, nonce, request, is_settled)
     if type(request) is ChangeRequest:
         return _change_outcome(core, nonce, request)
-    assert type(request) is GroupRemovalRequest or type(request) is SenderRemovalRequest
-    return _removal_outcome(core, nonce, request, is_settled)
-
-
-def _removal_outcome(
-    core: "Core",
-    nonce: int,
-    request: GroupRemovalRequest | SenderRemovalRequest,
-    is_settled: bool,
-) -> Outcome | None:
     if type(request) is GroupRemovalRequest:
-        if request.group == CELL:
-            return Outcome(nonce, OutcomeKind.REFUSED)
-        rows = core.groups.get(request.group)
-        is_done = rows.is_removed if rows else request.group < core.group_next
-    else:
-        assert type(request) is SenderRemovalRequest
-        rows = core.groups.get(request.scope)
-        is_done = rows is not None and request.sender in rows.tombstones
-        if is_settled and rows is not None and request.sender in rows.named:
-            return Outcome(nonce, OutcomeKind.REFUSED)  # Too many were given up since it moved.
+        return _group_removal_outcome(core, nonce, request, is_settled)
+    assert type(request) is SenderRemovalRequest
+    return _sender_removal_outcome(core, nonce, request, is_settled)
+
+
+def _group_removal_outcome(
+    core: "Core", nonce: int, request: GroupRemovalRequest, is_settled: bool
+) -> Outcome | None:
+    if request.group == CELL:
+        return Outcome(nonce, OutcomeKind.REFUSED)
+    rows = core.groups.get(request.group)
+    is_done = rows.is_removed if rows else request.group < core.group_next
     return Outcome(nonce, OutcomeKind.DONE) if is_done or is_settled else None
+
+
+def _sender_removal_outcome(
+    core: "Core", nonce: int, request: SenderRemovalRequest, is_settled: bool
+) -> Outcome | None:
+    rows, sender = core.groups.get(request.scope), request.sender
+    row = rows.named.get(sender) if rows is not None else None
+    if rows is None or row is None:
+        is_done = rows is not None and rows.is_buried(sender, request.below)
+        return Outcome(nonce, OutcomeKind.DONE) if is_done or is_settled else None
+    if not rows.is_meant(sender, request.below):  # What was meant is gone; another one has it.
+        return Outcome(nonce, OutcomeKind.DONE, row.incarnation)
+    # Settled and still there: too many were given up since the group moved.
+    return Outcome(nonce, OutcomeKind.REFUSED) if is_settled else None
 
 
 def _change_outcome(core: "Core", nonce: int, request: ChangeRequest) -> Outcome | None:

@@ -124,6 +124,7 @@ class Owner:
         self.state = State.OPENING
         self._has_opened = False  # ever, under this name
         self.incarnation = 1
+        self.opened = 0  # the last incarnation that we know to be ours
         self.tx_next = 1
         self._after = 0
         self.nonce = self._fresh_nonce()
@@ -255,6 +256,7 @@ class Owner:
         """Nothing of ours is under way, or known by this name: another one is as good."""
         if self.is_anonymous:
             self.id = self._fresh_id()
+            self.opened = 0
         self._open_again(1, 0)
 
     # staging and deciding
@@ -351,19 +353,23 @@ class Owner:
                 self._stop(kind, out)
 
     def _on_open_outcome(self, kind: OutcomeKind, outcome: Outcome, out: list[Effect]) -> None:
-        most = INCARNATION_MAX if kind is OutcomeKind.FENCED else 2**62
+        most = INCARNATION_MAX if kind is OutcomeKind.FENCED else 2**62 - 1
         is_told = kind in (OutcomeKind.OPENED, OutcomeKind.FENCED)
-        if is_told and not 1 <= outcome.value < most:
+        if is_told and not 1 <= outcome.value <= most:
             out.append(Warn("outcome-range", f"value {outcome.value}"))
             return
         if kind is OutcomeKind.OPENED:
             self.state = State.READY
             self.tx_next = outcome.value
             self._has_opened = True
+            self.opened = self.incarnation
             self._see(outcome.head)
             out.append(OwnerOpened(outcome.value))
         elif kind is OutcomeKind.FENCED and not self._after:
-            self._open_again(outcome.value + 1, 0)
+            if outcome.value < INCARNATION_MAX:
+                self._open_again(outcome.value + 1, 0)
+            else:
+                self._stop(OutcomeKind.REFUSED, out)  # There is no next one.
         elif kind is OutcomeKind.REMOVED and self._may_begin_anew(outcome):
             # Others were so busy that our OPEN came too late, or the name was just given up: who
             # has done nothing under it may begin.

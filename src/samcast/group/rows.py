@@ -282,6 +282,17 @@ class GroupRows:
             sender = self.anonymous.popitem(last=False)[0]
             self._raise_memory_floor(self.named.pop(sender).last + 1)
 
+    def is_meant(self, sender: bytes, below: int) -> bool:
+        """Whether a removal is about the row that is there. A copy of it may come late, when
+        another process has opened the name since: that one keeps it."""
+        row = self.named.get(sender)
+        return row is not None and (not below or row.incarnation <= below)
+
+    def is_buried(self, sender: bytes, below: int) -> bool:
+        """Whether a name that has no row was given up with all that a removal is about."""
+        is_there = sender in self.tombstones
+        return is_there and self.buried.get(sender, INCARNATION_MAX) >= below
+
     def bury(self, sender: bytes, most: int) -> bool:
         """Give a name up; False if too many were, all of them since anything was sent here: then
         the floor can't rise, or nothing could be sent any more."""

@@ -149,6 +149,7 @@ class Sender:
         self.label = name
         self.id = named_sender(name) if name else self._fresh_id()
         self.incarnation = 1
+        self.opened = 0  # the last incarnation of a name that we know to be ours
         self.counter_next = 1
         self.state = State.OPENING if name else State.SENDING
         self._after = 0
@@ -280,18 +281,22 @@ class Sender:
             self._stop(AnswerKind.REMOVED, out)
         if self.state is not State.OPENING:
             return
-        most = INCARNATION_MAX if outcome.kind is OutcomeKind.FENCED else 2**62
-        if outcome.value >= most or outcome.head >= 2**62:
+        most = INCARNATION_MAX if outcome.kind is OutcomeKind.FENCED else 2**62 - 1
+        if outcome.value > most or outcome.head >= 2**62:
             out.append(Warn("outcome-range", f"value {outcome.value}, head {outcome.head}"))
             return
         if outcome.kind == OutcomeKind.OPENED and outcome.value >= 1:
             self.state = State.SENDING
+            self.opened = self.incarnation
             self.counter_next = outcome.value
             self._see_head(outcome.head)  # what we send is `seen` from after our OPEN on
             out.append(Opened(self.incarnation, outcome.value, outcome.runs))
         elif outcome.kind == OutcomeKind.FENCED and not self._after:
-            # We come after whoever holds the name now; an OPEN of our own would not say so.
-            self._open_again(outcome.value + 1, 0)
+            if outcome.value < INCARNATION_MAX:
+                # We come after whoever holds the name now; an OPEN of our own would not say so.
+                self._open_again(outcome.value + 1, 0)
+            else:
+                self._stop(AnswerKind.REMOVED, out)  # Nobody can come after that one.
         elif outcome.kind == OutcomeKind.FENCED:
             self._stop(AnswerKind.FENCED, out)
         elif outcome.kind != OutcomeKind.OPENED:

@@ -379,20 +379,22 @@ class Names:
 
     def __init__(self) -> None:
         self._opened: dict[tuple[int, bytes], list[OpenEntry]] = {}
-        self._removed: dict[tuple[int, bytes], None] = {}
+        self._removed: dict[tuple[int, bytes], int] = {}  # the highest incarnation that was meant
         self._groups_removed: dict[int, None] = {}
 
     def on_committed(self, entry: AnyEntry) -> None:
         if type(entry) is OpenEntry:
             self._opened.setdefault((entry.scope, entry.sender), []).append(entry)
         elif type(entry) is SenderRemovedEntry:
-            self._removed[(entry.scope, entry.sender)] = None
+            name = (entry.scope, entry.sender)
+            self._removed[name] = max(self._removed.get(name, 0), entry.below or FOREVER)
         elif type(entry) is GroupRemovedEntry:
             self._groups_removed[entry.group] = None
 
-    def on_removed(self, who: str, scope: int, name: bytes) -> None:
-        """A process that had opened its name heard that it can't go on."""
-        if (scope, name) not in self._removed and scope not in self._groups_removed:
+    def on_removed(self, who: str, scope: int, name: bytes, opened: int) -> None:
+        """A process that had opened its name, with this incarnation, heard that it can't go on."""
+        is_removed = opened <= self._removed.get((scope, name), -1)
+        if not is_removed and scope not in self._groups_removed:
             raise Violation("N", f"{who} heard that its name was given up; it is there")
 
     def on_no_group(self, who: str, group: int) -> None:

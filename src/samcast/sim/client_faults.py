@@ -7,11 +7,13 @@ from samcast.group.asking import Proposer
 from samcast.group.owner import State
 from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
 from samcast.wire.group import AbortRequest, SenderRemovalRequest
+from samcast.wire.order import CELL
 
 if TYPE_CHECKING:
     from samcast.sim.faults import Faults
 
 ABORT_TRIES = 600
+OPEN_TRIES = 300
 
 
 class ClientFaults:
@@ -90,7 +92,25 @@ class ClientFaults:
             if self._chance.happens(0.5):
                 now = self._faults.world.now_us
                 app.process.paused_until = now + self._chance.below(500_000)
-            self._cluster.take_over(app)
+            former = app.owner if isinstance(app, OwnerApp) else app.sender
+            heir = self._cluster.take_over(app)
+            if former is not None and former.opened:
+                scope = CELL if isinstance(app, OwnerApp) else app.group
+                removal = SenderRemovalRequest(scope, former.id, former.opened)
+                self._await_heir(heir, removal, OPEN_TRIES)
+
+    def _await_heir(
+        self, heir: SenderApp | OwnerApp, removal: SenderRemovalRequest, tries: int
+    ) -> None:
+        """A copy of a removal of the name comes when another process has it."""
+        if heir.is_over or not self._faults.is_on or not tries:
+            return
+        if not heir.is_open:
+            self._faults.world.at(1000, self._await_heir, heir, removal, tries - 1)
+            return
+        self._faults.note("late_removal")
+        self._cluster.propose(removal)
+        heir.want(1)
 
     def twin(self) -> None:
         """An unnamed sender restarts with its old id and a counter from 1: two contents, one id."""
@@ -118,4 +138,4 @@ class ClientFaults:
         for other in self._cluster.senders:
             if other.key == app.key:
                 other.is_removed = True
-        return self._cluster.propose(SenderRemovalRequest(app.group, sender.id))
+        return self._cluster.propose(SenderRemovalRequest(app.group, sender.id, sender.opened))

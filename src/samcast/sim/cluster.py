@@ -362,7 +362,7 @@ class Cluster:
         self._attempts += 1
         return self._attempts
 
-    def take_over(self, app: SenderApp | OwnerApp) -> None:
+    def take_over(self, app: SenderApp | OwnerApp) -> SenderApp | OwnerApp:
         """Another process begins under the name of one that still lives."""
         process = self._client(f"{app.key.decode()}+{self._node_next}")
         if isinstance(app, OwnerApp):
@@ -370,11 +370,12 @@ class Cluster:
             owner.goal = app.goal
             self.owners.append(owner)
             owner.start()
-            return
+            return owner
         heir = SenderApp(self, process, app.group, is_named=True, name=app.key.decode())
         heir.goal = app.goal
         self.senders.append(heir)
         heir.start()
+        return heir
 
     def add_sender(self, *, is_named: bool) -> SenderApp:
         """One more sender, directly or through an entry."""

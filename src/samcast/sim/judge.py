@@ -333,7 +333,7 @@ class Judge:
         """A process that had opened its name heard why it can't go on under it."""
         scope = role.group if isinstance(role, Sender) else CELL
         if kind == AnswerKind.REMOVED.name:
-            self.names.on_removed(process.name, scope, role.id)
+            self.names.on_removed(process.name, scope, role.id, role.opened)
         elif kind == AnswerKind.FENCED.name:
             self.names.on_fenced(process.name, scope, role.id, role.incarnation, role.nonce)
 

@@ -51,9 +51,15 @@ def tombstones_unbounded() -> None:
     replace(GroupRows, "bury", lambda self, sender, most: before(self, sender, 2**62))
 
 
+def late_removal_removes_the_next() -> None:
+    """A removal is about whoever has the name when it is ordered."""
+    replace(GroupRows, "is_meant", lambda self, sender, below: sender in self.named)
+
+
 NAME_MUTANTS = (
     Mutant("anonymous-never-evicted", "SAFETY 2.7, ADR 31", never_evicted),
     Mutant("anonymous-evicted-without-floor", "SAFETY 2.7, ADR 31", evicted_without_floor),
     Mutant("tombstones-without-floor", "SAFETY 2.7, ADR 31", tombstones_without_floor),
     Mutant("tombstones-unbounded", "SAFETY 2.7, ADR 31", tombstones_unbounded),
+    Mutant("late-removal-removes-the-next", "SAFETY 2.7, ADR 31", late_removal_removes_the_next),
 )

@@ -101,7 +101,7 @@ class Passing:
 
     def _give_up(self, app: PassingApp) -> None:
         if app.owner is not None:
-            self._cluster.propose(SenderRemovalRequest(CELL, app.owner.id))
+            self._cluster.propose(SenderRemovalRequest(CELL, app.owner.id, app.owner.opened))
 
     def _trouble(self, app: PassingApp) -> None:
         """Somebody takes its name, or its transaction, from one that goes on."""

@@ -297,6 +297,7 @@ class SenderRemovalRequest(Record, frozen=True, gc=False, array_like=True, tag=6
 
     scope: Natural
     sender: SenderId
+    below: Natural = 0  # the highest incarnation that is meant; 0: whichever has it
 
 
 AnyRequest = (

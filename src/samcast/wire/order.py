@@ -195,11 +195,15 @@ class GroupRemovedEntry(Entry, frozen=True, gc=False, array_like=True, tag=7):
     group: Natural
 
 
-class SenderRemovedEntry(Entry, frozen=True, gc=False, array_like=True, tag=8):
+REMOVED_TAG = 8
+
+
+class SenderRemovedEntry(Entry, frozen=True, gc=False, array_like=True, tag=REMOVED_TAG):
     """A name is given up; a tombstone stays for as long as late runs could pass the floors."""
 
     scope: Natural
     sender: SenderId
+    below: Natural = 0  # Whoever opened it with a higher incarnation keeps it; 0: nobody does.
 
 
 class ConfigEntry(Entry, frozen=True, gc=False, array_like=True, tag=9):
@@ -310,6 +314,8 @@ def chained_bytes(entry: Entry) -> bytes:
         e = entry
         old = (OPEN_TAG, e.scope, e.sender, e.incarnation, e.after, e.birth, e.nonce)
         return encode_entry(old)
+    if type(entry) is SenderRemovedEntry and not entry.below:
+        return encode_entry((REMOVED_TAG, entry.scope, entry.sender))
     return encode_entry(entry)
 
 
