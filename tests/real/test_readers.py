@@ -1,6 +1,7 @@
 """Clients that stop reading: a node's memory has one bound for all of them, and nobody else is
 kept from anything."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,9 +9,15 @@ from pathlib import Path
 from typing import cast
 
 import samcast
-from samcast.runtime.connection import WAITING_BYTES_MAX, Connection
+from samcast.runtime.connection import WAITING_BYTES_MAX, Connection, Traffic
 from samcast.runtime.local_cluster import LocalCluster
-from samcast.runtime.readers import LOOK_BYTES, READERS_BYTES_MAX, SMALL_BYTES, Readers
+from samcast.runtime.readers import (
+    READERS_BYTES_MAX,
+    SMALL_BYTES,
+    STALLED_S,
+    TURN_S,
+    Readers,
+)
 from samcast.wire.codec import message_parts
 from samcast.wire.rows import RowsRequest
 from samcast.wire.session import PROTOCOL, Hello, encode_route, encode_session
@@ -25,47 +32,174 @@ WITHOUT_READERS_BYTES = 256 * MIB  # other reasons why a process grows
 class Reader:
     """A connection as the bound sees it."""
 
-    def __init__(self, held: int) -> None:
+    def __init__(self, held: int = 0) -> None:
         self.held = held
+        self.taken = 0
         self.is_aborted = False
+
+    @property
+    def under_way(self) -> int:
+        return self.held
+
+    def read(self, size: int) -> None:
+        self.held -= size
+        self.taken += size
 
     def abort(self) -> None:
         self.is_aborted = True
 
 
-def of(*waiting: int) -> tuple[Readers, list[Reader]]:
-    readers = Readers(100 * MIB)
-    made = [Reader(size) for size in waiting]
-    for reader in made:
-        readers.add(cast(Connection, reader))
-    return readers, made
+class Bound:
+    """Of 100 MiB, with a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.readers = Readers(100 * MIB, lambda: self.now)
+
+    def add(self, *waiting: int) -> list[Reader]:
+        made = [Reader(size) for size in waiting]
+        for reader in made:
+            self.readers.add(cast(Connection, reader))
+        return made
+
+    def remove(self, reader: Reader) -> None:
+        reader.read(reader.held)
+        self.readers.remove(cast(Connection, reader))
+
+    def has_room(self, reader: Reader, size: int) -> bool:
+        """What there is room for is sent."""
+        self.now += 0.1
+        is_sent = self.readers.has_room(cast(Connection, reader), reader.held, size)
+        reader.held += size if is_sent else 0
+        return is_sent
 
 
 def test_those_who_wait_share_what_there_is_and_small_answers_always_come() -> None:
-    readers, (one, *_) = of(*[10 * MIB] * 4)
-    assert readers.share == 25 * MIB
-    assert readers.has_room(20 * MIB, 5 * MIB)
-    assert not readers.has_room(20 * MIB, 6 * MIB)
-    assert readers.has_room(20 * MIB, SMALL_BYTES)
-    assert readers.has_room(40 * MIB, SMALL_BYTES)
-    assert readers.has_room(0, 32 * MIB)  # as large as a single message may be
+    bound = Bound()
+    one, *_ = bound.add(*[10 * MIB] * 4)
+    assert bound.readers.share == 25 * MIB
+    assert not bound.has_room(one, 16 * MIB)
+    assert bound.has_room(one, 12 * MIB)
+    assert not bound.has_room(one, MIB)  # Half is used.
+    assert bound.has_room(Reader(), 32 * MIB)  # as large as a single message may be
+    assert bound.has_room(Reader(), 32 * MIB)
+    assert not bound.has_room(Reader(), 32 * MIB)
+    assert bound.has_room(one, SMALL_BYTES)
     for _ in range(2):
-        readers.remove(cast(Connection, one))
-    assert readers.share == 100 * MIB // 3
+        bound.remove(one)
+    assert bound.readers.share == 100 * MIB // 3
     assert Readers().share == WAITING_BYTES_MAX
 
 
-def test_beyond_the_bound_those_go_that_have_read_nothing_for_longest() -> None:
-    readers, (old, reading, large, new) = of(30 * MIB, 20 * MIB, 40 * MIB, 0)
-    assert readers.has_room(0, LOOK_BYTES)
-    assert not old.is_aborted  # The sum is within the bound.
-    reading.held -= 1
-    large.held -= 1
-    new.held = 30 * MIB
-    assert readers.has_room(0, LOOK_BYTES)
-    assert [r.is_aborted for r in (old, reading, large, new)] == [True, False, False, True]
-    assert readers.parted == 2
-    assert len(readers) == 2
+def test_large_answers_wait_for_room_and_those_who_were_refused_first_come_first() -> None:
+    bound = Bound()
+    large, *_ = bound.add(60 * MIB, 40 * MIB)
+    first, second, third, gone = Reader(), Reader(), Reader(), Reader()
+    for reader in (gone, first, second, third, first):
+        assert not bound.has_room(reader, 30 * MIB)
+    bound.readers.leave(cast(Connection, gone))
+    large.read(30 * MIB)
+    assert not bound.has_room(third, 30 * MIB)
+    assert not bound.has_room(second, 30 * MIB)
+    assert bound.has_room(first, 30 * MIB)
+    assert not bound.has_room(third, 30 * MIB)
+    assert bound.has_room(third, SMALL_BYTES)
+    large.read(30 * MIB)
+    bound.now += TURN_S  # The second doesn't ask any more.
+    assert bound.has_room(third, 30 * MIB)
+    assert bound.readers.parted == 0
+
+
+def test_a_message_larger_than_all_the_room_gets_through_alone() -> None:
+    bound = Bound()
+    one, other = Reader(), Reader()
+    assert bound.has_room(one, 120 * MIB)
+    assert not bound.has_room(other, 120 * MIB)
+    bound.remove(one)
+    assert bound.has_room(other, 120 * MIB)
+
+
+def test_only_who_takes_nothing_for_seconds_while_others_wait_is_parted_with() -> None:
+    bound = Bound()
+    stopped, slow, other = bound.add(40 * MIB, 40 * MIB, 30 * MIB)
+    waits = Reader()
+    bound.now += 100 * STALLED_S  # Nobody looked, so nobody is blamed for it.
+    end = bound.now + STALLED_S
+    while bound.now < end - 1:
+        assert not bound.has_room(waits, MIB)
+        assert not stopped.is_aborted
+        slow.taken += 1  # of a frame that is still there, whole
+    other.taken += 1
+    while not bound.has_room(waits, MIB):
+        slow.taken += 1
+        assert bound.now < end + 2
+    assert [r.is_aborted for r in (stopped, slow, other)] == [True, False, False]
+    assert bound.readers.parted == 1
+
+
+def test_small_answers_are_dropped_for_who_has_its_share_once_they_are_too_many() -> None:
+    bound = Bound()
+    one, other = bound.add(50 * MIB, 50 * MIB)
+    while bound.has_room(one, SMALL_BYTES):
+        assert one.held <= 110 * MIB
+        one.taken += 1
+        other.taken += 1
+    assert one.held >= 100 * MIB
+    assert bound.has_room(Reader(), SMALL_BYTES)
+
+
+def small_socket() -> socket.socket:
+    """So that the kernel takes little of what waits."""
+    made = socket.socket()
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    return made
+
+
+def test_readers_of_large_messages_all_get_theirs_and_none_is_cut() -> None:
+    """They are more than there is room for."""
+    readers, live, traffic = Readers(4 * MIB), list[Connection](), Traffic()
+    most = 0
+
+    def accept() -> Connection:
+        made = Connection(traffic, lambda *_: None, lambda _: None)
+        made.slow = readers
+        made.on_open = live.append
+        return made
+
+    async def read(port: int, loop: asyncio.AbstractEventLoop) -> None:
+        with small_socket() as end:
+            await loop.sock_connect(end, ("127.0.0.1", port))
+            left = MIB
+            while left:
+                data = await loop.sock_recv(end, min(left, MIB))
+                assert data, "cut"
+                left -= len(data)
+
+    async def main() -> None:
+        nonlocal most
+        loop = asyncio.get_running_loop()
+        listens = small_socket()
+        listens.bind(("127.0.0.1", 0))
+        server = await loop.create_server(accept, sock=listens)
+        port = listens.getsockname()[1]
+        reading = asyncio.gather(*(read(port, loop) for _ in range(20)))
+        while not reading.done():
+            for connection in live:  # One large answer in each turn.
+                if not connection.under_way:
+                    live.remove(connection)
+                    live.append(connection)
+                    connection.write(bytes(MIB))
+                    break
+            await asyncio.sleep(0)
+            most = max(most, sum(connection.held for connection in live))
+        server.close()
+        await reading
+
+    asyncio.run(main())
+    assert readers.parted == 0
+    assert MIB < most <= 5 * MIB
 
 
 @contextmanager

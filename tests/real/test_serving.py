@@ -38,9 +38,10 @@ class Node:
         self.rotted: list[BatchKey] = []
         self.under_way: dict[int, int | None] = {}
         self.share = UNDER_WAY_BYTES
+        self.has_room = True  # for large answers to readers
         self.serving = Serving(
             self.store, self._send, lambda to: self.under_way.get(to, 0), self.rotted.append,
-            lambda: self.share,
+            lambda: self.share, lambda to, size: self.has_room,
         )  # fmt: skip
 
     def _send(self, to: int, message: Any) -> None:
@@ -236,3 +237,24 @@ def test_large_answers_take_turns_and_are_smaller_where_many_share(tmp_path: Pat
 
     node = play(tmp_path, [THIRD] * 8, work)
     assert len(node.sent) == 4
+
+
+def test_large_answers_wait_for_room_and_small_ones_and_nodes_do_not(tmp_path: Path) -> None:
+    one, other = CLIENTS
+
+    async def work(node: Node) -> None:
+        node.has_room = False
+        node.want(one, 1, 2, is_one=True)
+        node.want_rows(other, 1, 2)
+        await asyncio.sleep(2 * PAUSE_S)
+        assert node.sent == []
+        node.want(READER, 1, is_one=True)
+        node.want_rows(one, 3)
+        await asyncio.sleep(2 * PAUSE_S)
+        assert node.sent == [(READER, [1]), (one, [3])]
+        node.has_room = True
+        await asyncio.sleep(4 * PAUSE_S)
+        assert len(node.serving) == 0
+
+    node = play(tmp_path, [THIRD] * 2 + [10], work)
+    assert sorted(node.sent[2:]) == [(one, [1, 2]), (other, [1, 2])]

@@ -6,7 +6,11 @@ matters), so it can't take the node's memory.
 """
 
 import asyncio
+import fcntl
 import socket
+import struct
+import termios
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -30,9 +34,12 @@ class Slow(Protocol):
         """This one doesn't just now."""
 
     def remove(self, reader: "Connection") -> None:
-        """It does again, or is gone."""
+        """It does again."""
 
-    def has_room(self, waiting: int, size: int) -> bool:
+    def leave(self, reader: "Connection") -> None:
+        """It is gone."""
+
+    def has_room(self, reader: "Connection", waiting: int, size: int) -> bool:
         """Whether so much may be added to what waits for one."""
         ...
 
@@ -106,7 +113,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes | memoryview] = []
         self._waiting = 0  # bytes that have not left, while there is something in `_out`
-        self._largest = 0  # frame since all had left
+        self._written = 0  # bytes of all frames
+        self._large: deque[tuple[int, int]] = deque()  # where each begins and ends in those
         self.id = 0  # who is at the other end, once that is known
         self.uuid = 0  # and if it is a node: its disk, its process, and what people call that
         self.process = 0
@@ -165,15 +173,16 @@ class Connection(asyncio.BufferedProtocol):
             self.slow.add(self)
 
     def resume_writing(self) -> None:
-        self._largest = 0
+        self._large.clear()
         if self.slow is not None:
             self.slow.remove(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._out.clear()
+        self._large.clear()
         if self.slow is not None:
-            self.slow.remove(self)
+            self.slow.leave(self)
         self._on_lost(self)
 
     # our side
@@ -198,12 +207,16 @@ class Connection(asyncio.BufferedProtocol):
             self._traffic.add(self)
         size = sum(map(len, frame))
         is_full = self._waiting > WAITING_BYTES_MAX
-        if is_full or (self.slow is not None and not self.slow.has_room(self._waiting, size)):
+        slow = self.slow
+        if is_full or (slow is not None and not slow.has_room(self, self._waiting, size)):
             self.dropped += 1
             self._traffic.dropped += 1
             return
+        if slow is not None and size > SLOW_BYTES:
+            self._let_go(self._written - self._waiting)
+            self._large.append((self._written, self._written + size))
         self._waiting += size
-        self._largest = max(self._largest, size)
+        self._written += size
         self._out += frame
 
     @property
@@ -215,8 +228,33 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def held(self) -> int:
-        """Bytes of memory that this takes: a frame that has left in part is still there."""
-        return self.under_way + self._largest
+        """Bytes of memory that this takes: a frame that has left in part is still there, whole."""
+        if self._transport is None:
+            return 0
+        under_way = self.under_way
+        left = self._written - under_way
+        self._let_go(left)
+        begins = self._large[0][0] if self._large else left
+        return under_way + max(0, left - begins)
+
+    def _let_go(self, left: int) -> None:
+        """Large frames of which nothing waits any more."""
+        while self._large and self._large[0][1] <= left:
+            self._large.popleft()
+
+    @property
+    def taken(self) -> int:
+        """Bytes that the other end has taken. Our kernel's buffer takes more only once a good part
+        of it is free, so what is in there is asked for: a slow reader moves on all the same."""
+        if self._transport is None:
+            return self._written
+        end = self._transport.get_extra_info("socket")
+        queued = bytearray(4)
+        try:
+            fcntl.ioctl(end.fileno(), termios.TIOCOUTQ, queued)
+        except OSError:  # It is being closed.
+            return self._written
+        return self._written - self.under_way - int(struct.unpack("i", queued)[0])
 
     def flush(self) -> None:
         """Hand over what was written in this turn."""

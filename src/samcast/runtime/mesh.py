@@ -372,10 +372,8 @@ class Mesh:
             self._answer_listener(source, payload)
         elif target >= CHANNEL_BASE or target == self._node.id:
             self._deliver_from_node(source, kind, payload)
-        else:
-            client = self._clients.get(target)
-            if client is not None:
-                client.write(*frame_parts(kind, payload))
+        elif target in self._clients:
+            self._clients[target].write(*frame_parts(kind, payload))
 
     def _deliver_from_node(self, source: NodeId, kind: int, payload: bytes) -> None:
         """What a node passes on for its client it hasn't looked at: nonsense isn't that node's."""
@@ -439,6 +437,10 @@ class Mesh:
         """Bytes that wait to leave for there; None: nobody is there."""
         connection = self._connection_to(to)
         return connection.under_way if connection is not None else None
+
+    def may_begin(self, to: NodeId, size: int) -> bool:
+        """Whether a large answer may leave for there; a client elsewhere has its turn there."""
+        return to not in self._clients or self.readers.may_begin(self._clients[to], size)
 
     def _connection_to(self, to: NodeId) -> Connection | None:
         node = node_of(to)

@@ -160,7 +160,7 @@ class Node:
         self._directory.keep_in(self._folder)
         self._serving = Serving(
             self._disks.data, self.send, self._mesh.under_way, self._on_rotted,
-            lambda: self._mesh.readers.share,
+            lambda: self._mesh.readers.share, self._mesh.may_begin,
         )  # fmt: skip
         self._telling.uuid = found.uuid
         settings, initial = self._plan.settings, self._plan.configuration()

@@ -4,7 +4,8 @@ keep those waiting who send or hear something now.
 Each destination gets its first piece at once, which is all there is for who follows what comes. The
 rest waits its turn: one piece in each turn of the loop, the destinations one after the other. Who
 has much on its way already waits with all of it, and much is less where many do: they share what
-the node can spare for them. What is asked for again while it waits is sent once.
+the node can spare for them, and wait their turn for it. What is asked for again while it waits is
+sent once.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from samcast.disk.data_store import DataStore
-from samcast.group.storage import BatchKey, SendRows, SendStored
+from samcast.group.storage import BatchKey, RunSlice, SendRows, SendStored
 from samcast.limits import NODE_MAX
 from samcast.machine.ports import NodeId
 from samcast.wire.group import Repair
@@ -29,6 +30,7 @@ ROWS_WAITING_MAX = 1024  # answers of short runs, shared; what is to be in one t
 ROWS_READERS_MAX = 256  # that have such; those that haven't read for longest ask again
 ANSWER_BYTES_MIN = 64 * 1024  # however many share
 UNDER_WAY_BYTES = 4 * 1024 * 1024  # to one destination, before it gets more
+FEW = 8  # payloads whose size is looked up, since they may be small together
 PAUSE_S = 0.005  # when all have so much under way
 
 Wanted = OrderedDict[BatchKey, int]  # and its first number
@@ -44,12 +46,14 @@ class Serving:
         under_way: Callable[[NodeId], int | None],
         on_rotted: Callable[[BatchKey], None],
         share: Callable[[], int] = lambda: UNDER_WAY_BYTES,
+        may_begin: Callable[[NodeId, int], bool] = lambda to, size: True,
     ) -> None:
         self._data = data
         self._send = send
         self._under_way = under_way  # bytes that wait to leave; None: nobody is there
         self._on_rotted = on_rotted
         self._share = share  # bytes that a reader may have waiting, as many as there are
+        self._may_begin = may_begin  # so large an answer, to a reader: it has its turn
         self._waiting: OrderedDict[NodeId, Wanted] = OrderedDict()
         self._rows: OrderedDict[NodeId, OrderedDict[tuple[int, int], SendRows]] = OrderedDict()
         self._is_planned = False
@@ -76,7 +80,7 @@ class Serving:
         wanted: Wanted = OrderedDict((key, number) for number, key in effect.batches)
         waiting = self._waiting.get(effect.to)
         is_large = effect.is_one or effect.is_urgent
-        is_now = self._may_send(effect.to, is_large)
+        is_now = self._may_send(effect.to, is_large) and self._is_turn(effect.to, wanted)
         if is_now and is_large:
             self._has_answered = True
             self._plan()
@@ -100,9 +104,22 @@ class Serving:
             return True
         return not (is_large and self._has_answered) and not self._is_behind(to)
 
+    def _is_turn(self, to: NodeId, wanted: Wanted | RunSlice) -> bool:
+        """Whether there is room for this answer, of which all readers together have so much. What
+        is small needs none."""
+        if to <= NODE_MAX:
+            return True
+        size = 0
+        if len(wanted) <= FEW:
+            places = map(self._data.place_of, wanted.keys())
+            size = sum(place[2] for place in places if place is not None)
+            if size <= ANSWER_BYTES_MIN:
+                return True
+        return self._may_begin(to, max(size, self._answer_bytes(to)))
+
     def send_rows(self, effect: SendRows) -> None:
         """Short runs as one answer, once there is room for it."""
-        if self._may_send(effect.to, is_large=True):
+        if self._may_send(effect.to, is_large=True) and self._is_turn(effect.to, effect.runs):
             self._has_answered = True
             self._send_rows(effect)
         else:
@@ -119,7 +136,7 @@ class Serving:
         for to, rows in list(self._rows.items()):
             if self._under_way(to) is None:
                 del self._rows[to]
-            elif not self._is_behind(to):
+            elif not self._is_behind(to) and self._is_turn(to, next(iter(rows.values())).runs):
                 _, effect = rows.popitem(last=False)
                 self._rows.move_to_end(to)
                 if not rows:
@@ -182,7 +199,7 @@ class Serving:
         for to in list(self._waiting):
             if self._under_way(to) is None:
                 del self._waiting[to]
-            elif not self._is_behind(to):
+            elif not self._is_behind(to) and self._is_turn(to, self._waiting[to]):
                 wanted = self._waiting[to]
                 self._waiting.move_to_end(to)
                 self._send_piece(to, wanted, PIECE_BYTES, is_late=True)
