@@ -107,7 +107,9 @@ def test(arguments: Sequence[str]) -> NoReturn:
     if not chosen or any("pipeline" in argument for argument in chosen):
         install_spark()
     os.chdir(ROOT)
-    become(VENV_PYTHON, "-m", "pytest", *arguments)
+    # Most of the time is spent waiting for real clusters: two files at a time.
+    together = () if chosen else ("-n", "2", "--dist", "loadfile")
+    become(VENV_PYTHON, "-m", "pytest", *together, *arguments)
 
 
 def sim(arguments: Sequence[str]) -> NoReturn:
