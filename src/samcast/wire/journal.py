@@ -57,6 +57,9 @@ from samcast.wire.journal_segment import (
 )
 
 
+FIRST_SEGMENT = 1  # where segments are laid out
+
+
 class Verdict(enum.Enum):
     CLEAN = "clean"  # nothing was in flight
     TORN = "torn"  # what was in flight is cut; it was never acknowledged
@@ -334,11 +337,9 @@ class _Reader:
         return flaw
 
     def _has_next(self, walk: _Walk) -> bool:
-        """Whether the segment is there in which the chain goes on, and all before it: files are
-        never deleted."""
-        numbers = [segment.number for segment in self._all]
-        is_whole = numbers == list(range(1, len(numbers) + 1)) and bool(numbers)
-        return is_whole and (not walk.last or walk.last.segment_next in numbers)
+        """Whether the segment is there in which the chain goes on, or the very first one begins."""
+        named = walk.last.segment_next if walk.last else FIRST_SEGMENT
+        return any(segment.number == named for segment in self._all)
 
     def _is_torn(self, walk: _Walk) -> bool:
         if not walk.segment or self._generation_max > walk.segment.generation:
