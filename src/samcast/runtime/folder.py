@@ -3,9 +3,13 @@
 Files are made durable before they are used: contents synced, then their folder.
 """
 
+import errno
 import fcntl
 import os
+import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from samcast.disk.layout import GIVEN_UP, SUPER, lay_out
@@ -14,6 +18,35 @@ from samcast.runtime.os_folder import OsFolder, sync_folder
 from samcast.wire.records import SuperRecord
 
 LOCK = "lock"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+COMMAND = re.compile(r"`samcast disk (\w+)`")
+
+
+@contextmanager
+def plain_errors(folder: Path, name: str = "", config: Path | None = None) -> Iterator[None]:
+    """Whatever a disk refuses is one line: where, why, and what to do. With the name of the node,
+    commands are told as they are to be typed."""
+    try:
+        yield
+    except DiskError as error:
+        where = f" --config {config}" if config is not None else ""
+        text = COMMAND.sub(
+            lambda found: f"`samcast disk {found[1]} {name}{where}`" if name else found[0],
+            str(error),
+        )
+        raise DiskError(text) from error.__cause__
+    except OSError as error:
+        raise DiskError(_plainly(folder, error)) from error
+
+
+def _plainly(folder: Path, error: OSError) -> str:
+    path = error.filename or folder
+    if error.errno in FULL:
+        return f"no room on the disk of {path}: {error.strerror}; free some, then start again"
+    return (
+        f"{path} can't be used as a part of the disk {folder}: {error.strerror or error}; see that"
+        " it is there, mounted for writing, and this user's own, then start again"
+    )
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -47,11 +80,12 @@ def lock_folder(folder: Path) -> int:
 
 def format_folder(folder: Path, node: int, uuid: int = 0) -> SuperRecord:
     """Begin a disk; without a uuid it is one that nobody knows yet, and must be let in."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in made:
-        sync_folder(path.parent)
-    return lay_out(OsFolder(folder), node, uuid or 1 + secrets.randbelow(2**62))
+    with plain_errors(folder):
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in made:
+            sync_folder(path.parent)
+        return lay_out(OsFolder(folder), node, uuid or 1 + secrets.randbelow(2**62))
 
 
 def set_aside(folder: Path) -> Path | None:

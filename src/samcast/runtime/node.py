@@ -94,7 +94,7 @@ class Node:
         self._mesh.on_removed = self._on_removed
         self._removed_at = 0.0
         self._telling.mesh = self._mesh
-        self._disks = Disks(self._node, self._say)
+        self._disks = Disks(self._node, self._say, plan.path)
         self._serving: Serving | None = None
         self._commit_server: CommitServer | None = None
         self._data_server: DataServer | None = None
