@@ -2,8 +2,10 @@
 used: one line each, with what to do."""
 
 import asyncio
+import contextlib
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,12 +14,17 @@ from typer.testing import CliRunner
 
 from samcast.cli.main import app
 from samcast.disk import data_store
-from samcast.disk.layout import SUPER
+from samcast.disk.folder import NEW
+from samcast.disk.layout import GIVEN_UP, SUPER, open_disk
 from samcast.errors import DiskError
+from samcast.runtime import node as node_module
 from samcast.runtime.cluster_file import ClusterPlan
 from samcast.runtime.disks import Disks
 from samcast.runtime.folder import format_folder, lock_folder, set_aside
 from samcast.runtime.local_cluster import LocalCluster
+from samcast.runtime.node import Node
+from samcast.runtime.os_folder import OsFolder
+from samcast.runtime.tidying import Tidying
 from samcast.wire.records import SuperRecord, encode_record
 from samcast.wire.twin import encode_twin
 
@@ -169,3 +176,102 @@ def test_a_node_that_lacks_a_part_names_the_command_to_type(plan: ClusterPlan) -
     (folder_of(plan) / "order" / "vote").unlink()
     with pytest.raises(DiskError, match=f"`samcast disk renew n1 --config {plan.path}`"):
         disks_of(plan).open()
+
+
+# disks that are set aside, or half made
+
+
+def interrupt_rename(patch: pytest.MonkeyPatch, after: int) -> None:
+    rename, left = Path.rename, [after]
+
+    def renamed(path: Path, target: Path) -> Path:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return rename(path, target)
+
+    patch.setattr(Path, "rename", renamed)
+
+
+@pytest.mark.parametrize("first", range(1, 5))
+def test_setting_aside_may_be_interrupted_again_and_again(plan: ClusterPlan, first: int) -> None:
+    """Whatever the file system lists first, the superblock says until the end what the rest is."""
+    folder, listing = folder_of(plan), Path.iterdir
+    for after in (first, 1):
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(Path, "iterdir", lambda path: iter(sorted(listing(path))[::-1]))
+            interrupt_rename(patch, after)
+            set_aside(folder)
+        assert open_disk(OsFolder(folder), 1).record is None
+    set_aside(folder)
+    assert not [name for name in os.listdir(folder) if not name.startswith(("lock", "lost-"))]
+    assert len(list(folder.glob("lost-*/vote")) + list(folder.glob("lost-*/order/vote"))) == 1
+
+
+def test_a_disk_that_was_never_finished_is_made_again_in_its_place(
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that is started again and again while there is no room."""
+    folder = folder_of(plan)
+    set_aside(folder)
+    before = sorted(folder.glob("lost-*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", refuse(errno.ENOSPC))
+        for _ in range(3):
+            with pytest.raises(DiskError, match="no room"):
+                disks_of(plan).open()
+    disks = disks_of(plan)
+    disks.open()
+    disks.close()
+    assert sorted(folder.glob("lost-*")) == before
+
+
+@pytest.mark.parametrize("used", ["vote", "payloads", "given up", "something else"])
+def test_nothing_that_was_ever_used_is_deleted(plan: ClusterPlan, used: str) -> None:
+    folder = folder_of(plan)
+    (folder / SUPER).rename(folder / (GIVEN_UP if used == "given up" else SUPER + NEW))
+    if used == "vote":
+        (folder / "order" / "vote").write_bytes(encode_twin(2, b"promised"))
+    elif used == "payloads":
+        (folder / "data" / "segment-0000000001").write_bytes(b"payload")
+    elif used == "something else":
+        (folder / "notes").write_text("mine")
+    held = sorted(path.name for path in folder.rglob("*") if path.name != "lock")
+    aside = set_aside(folder)
+    assert aside is not None
+    kept = sorted(path.name for path in aside.rglob("*"))
+    assert kept == sorted(SUPER if name == GIVEN_UP else name for name in held)
+
+
+# nodes that stop
+
+
+def test_a_node_that_stops_keeps_its_disk_until_the_last_step_of_tidying_has_ended(
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(plan, "n1")
+    let_go, was_let_go = threading.Event(), []
+    close = Disks.close
+
+    def closed(disks: Disks) -> None:
+        close(disks)
+        let_go.set()
+
+    async def tidy(tidying: Tidying) -> None:
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def step() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            was_let_go.append(let_go.wait(0.5))
+
+        ended = asyncio.create_task(asyncio.to_thread(step))
+        await begun.wait()
+        node._stopped.set()
+        await ended
+
+    monkeypatch.setattr(Disks, "close", closed)
+    monkeypatch.setattr(Tidying, "run", tidy)
+    monkeypatch.setattr(node_module, "settle", lambda: None)
+    assert asyncio.run(node.run()) == 0
+    assert was_let_go == [False]

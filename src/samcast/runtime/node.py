@@ -114,6 +114,16 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopped.set)
+        try:
+            await self._serve()
+        finally:
+            # A step of tidying that nobody waits for any more may still write: the next process
+            # must not get the disk before it has ended.
+            await loop.shutdown_default_executor()
+            self._disks.close()
+        return self._exit_code
+
+    async def _serve(self) -> None:
         self._open_disks()
         self._mesh.lives.uuid = self._telling.uuid
         self._start_roles()
@@ -134,14 +144,13 @@ class Node:
         finally:
             for task in watching:
                 task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
             self._host.stop()
             if self._checkpointing is not None:
                 await self._checkpointing.stop()
             if page is not None:
                 page.stop()
             await self._mesh.stop()
-            self._disks.close()
-        return self._exit_code
 
     def _metrics_page(self) -> MetricsPage | None:
         if not self._node.metrics:
