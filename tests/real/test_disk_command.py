@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from samcast.cli.main import app
 from samcast.disk import data_store
 from samcast.disk.folder import NEW
 from samcast.disk.layout import GIVEN_UP, SUPER, open_disk
-from samcast.errors import DiskError
+from samcast.errors import ConfigError, DiskError
 from samcast.runtime import node as node_module
 from samcast.runtime.cluster_file import ClusterPlan
 from samcast.runtime.disks import Disks
@@ -275,3 +276,14 @@ def test_a_node_that_stops_keeps_its_disk_until_the_last_step_of_tidying_has_end
     monkeypatch.setattr(node_module, "settle", lambda: None)
     assert asyncio.run(node.run()) == 0
     assert was_let_go == [False]
+
+
+def test_a_node_that_cannot_listen_lets_go_of_its_disk(
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "settle", lambda: None)
+    with socket.create_server(plan.node("n1").listens_on):
+        node = Node(plan, "n1")
+        with pytest.raises(ConfigError):
+            asyncio.run(node.run())
+    os.close(lock_folder(folder_of(plan)))
