@@ -12,7 +12,9 @@ import typer
 from samcast.errors import DiskError
 
 if TYPE_CHECKING:
+    from samcast.disk.layout import Opened
     from samcast.runtime.cluster_file import NodePlan
+    from samcast.runtime.os_folder import OsFolder
 
 CONFIG = Annotated[Path, typer.Option(help="The cluster file.")]
 NAME = Annotated[str, typer.Argument(help="Which of its nodes.")]
@@ -29,36 +31,65 @@ app = typer.Typer(
 def _stopped(config: Path, name: str) -> "Iterator[NodePlan]":
     """The folder of a node, which nobody else uses meanwhile."""
     from samcast.runtime.cluster_file import read_cluster_file
-    from samcast.runtime.folder import lock_folder
+    from samcast.runtime.folder import lock_folder, plain_errors
 
     node = read_cluster_file(config).node(name)
     if not node.folder.exists():
         raise DiskError(f"there is no folder {node.folder}; a node that starts makes it")
-    lock = lock_folder(node.folder)
-    try:
-        yield node
-    finally:
-        os.close(lock)
+    with plain_errors(node.folder, name, config):
+        lock = lock_folder(node.folder)
+        try:
+            yield node
+        finally:
+            os.close(lock)
 
 
 @app.command()
 def show(name: NAME, config: CONFIG = LOCAL) -> None:
     """Whether the disk of a node is whole; exit code 1 if it isn't."""
-    from samcast.disk.data_store import DataStore
-    from samcast.disk.layout import DATA, Opened, open_disk
+    from samcast.disk.layout import open_disk
     from samcast.runtime.os_folder import OsFolder
 
     with _stopped(config, name) as node:
         folder = OsFolder(node.folder)
         opened = open_disk(folder, node.id)
-        if opened.record is not None and not DataStore(folder.folder(DATA)).has_all():
-            opened = Opened(None, "the list of its payloads can't be read")
-        if opened.record is None:
+        why = opened.why if opened.record is None else _why_lost(folder, opened)
+        if opened.record is None or why:
             raise DiskError(
-                f"{node.folder} is no disk of {name} ({opened.why}): {name} would set it aside and"
-                " begin with a new one, which the cluster must let in"
+                f"{node.folder} is no disk of {name} ({why}): {name} would set it aside and begin"
+                " with a new one, which the cluster must let in"
             )
         typer.echo(f"{node.folder} is the disk {opened.record.uuid} of {name}; all of it is there")
+
+
+def _why_lost(folder: "OsFolder", opened: "Opened") -> str:
+    """Why a start would give up a disk whose parts are all there; nothing if it wouldn't. Journals
+    are read as a start does; what that makes or mends, the next start would."""
+    from samcast.disk.data_segments import LIST
+    from samcast.disk.data_store import DataStore
+    from samcast.disk.layout import DATA, ORDER
+    from samcast.disk.order_store import OrderStore
+
+    assert opened.record is not None
+    names = folder.names()
+    if ORDER in names:  # A disk of an earlier version that was never started has none.
+        store = OrderStore(folder.folder(ORDER))
+        try:
+            order = store.recover(opened.record.uuid, is_laid_out=opened.is_laid_out)
+        finally:
+            store.close()
+        if order is None:
+            return "its vote can't be read"
+        if order.is_rotten:
+            raise DiskError(
+                f"a part of the order in {folder.path}/{ORDER} is rotten or missing. If it was"
+                " moved, bring it back; the node may start as it is, too, and then learns from the"
+                " others what it lacks before it votes on that"
+            )
+    data = folder.folder(DATA)
+    if DATA in names and LIST in data.names() and not DataStore(data).has_all():
+        return "the list of its payloads can't be read"
+    return ""
 
 
 @app.command()
@@ -68,15 +99,18 @@ def trust(name: NAME, config: CONFIG = LOCAL, yes: YES = False) -> None:
     A node asks for that when its device has another number than before, where the file system has
     nothing better to tell a disk by. An untrue word lets the node forget what it has confirmed.
     """
-    from samcast.disk.layout import trust_disk
+    from samcast.disk.layout import SUPER, missing, trust_disk
     from samcast.runtime.os_folder import OsFolder
 
     with _stopped(config, name) as node:
+        folder = OsFolder(node.folder)
+        if SUPER not in folder.names():
+            raise missing(folder, SUPER)
         if not yes:
             typer.confirm(
                 f"Is {node.folder} just as {name} left it, neither copied nor restored?", abort=True
             )
-        trust_disk(OsFolder(node.folder), node.id)
+        trust_disk(folder, node.id)
         typer.echo(f"{node.folder} is the disk of {name}; start it")
 
 

@@ -2,7 +2,8 @@
 
 import os
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from samcast.disk.order_store import OrderStore
 from samcast.group.listing import DataRecovery
 from samcast.group.storage import OrderRecovery
 from samcast.runtime.cluster_file import NodePlan
-from samcast.runtime.folder import format_folder, lock_folder, set_aside
+from samcast.runtime.folder import format_folder, lock_folder, plain_errors, set_aside
 from samcast.runtime.os_folder import OsFolder
 from samcast.runtime.sync_thread import SyncThread
 from samcast.wire.records import SuperRecord
@@ -40,8 +41,9 @@ class Recovered(msgspec.Struct, frozen=True):
 class Disks:
     """All that a node keeps."""
 
-    def __init__(self, node: NodePlan, say: Say) -> None:
+    def __init__(self, node: NodePlan, say: Say, config: Path | None = None) -> None:
         self._node = node
+        self._config = config
         self._say = say
         self._path: Path = node.folder
         self._folder = OsFolder(node.folder)
@@ -55,6 +57,20 @@ class Disks:
 
     def open(self) -> Recovered:
         """What the disk gives back; one that counts as lost is set aside, and begun anew."""
+        with self._in_use():
+            return self._open()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Who can't start lets go of the disk, and says why."""
+        try:
+            with plain_errors(self._path, self._node.name, self._config):
+                yield
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> Recovered:
         self._path.mkdir(parents=True, exist_ok=True)
         self._lock = lock_folder(self._path)
         opened = open_disk(self._folder, self._node.id)
@@ -115,15 +131,19 @@ class Disks:
 
             return begin_device
 
-        self.order.start(begin(ORDER), on_order)
-        self.data.start(begin(DATA), on_data, loop.call_later)
         assert self._record is not None
-        settle_disk(self._folder, self._record)
+        with self._in_use():
+            self.order.start(begin(ORDER), on_order)
+            self.data.start(begin(DATA), on_data, loop.call_later)
+            settle_disk(self._folder, self._record)
 
     def close(self) -> None:
-        """Finish what waits."""
-        self.order.close()
-        self.data.close()
-        if self._lock >= 0:
+        """Finish what waits; once is enough."""
+        if self._lock < 0:
+            return
+        try:
+            self.order.close()
+            self.data.close()
+        finally:
             os.close(self._lock)
             self._lock = -1

@@ -94,7 +94,7 @@ class Node:
         self._mesh.on_removed = self._on_removed
         self._removed_at = 0.0
         self._telling.mesh = self._mesh
-        self._disks = Disks(self._node, self._say)
+        self._disks = Disks(self._node, self._say, plan.path)
         self._serving: Serving | None = None
         self._commit_server: CommitServer | None = None
         self._data_server: DataServer | None = None
@@ -114,6 +114,16 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopped.set)
+        try:
+            await self._serve()
+        finally:
+            # A step of tidying that nobody waits for any more may still write: the next process
+            # must not get the disk before it has ended.
+            await loop.shutdown_default_executor()
+            self._disks.close()
+        return self._exit_code
+
+    async def _serve(self) -> None:
         self._open_disks()
         self._mesh.lives.uuid = self._telling.uuid
         self._start_roles()
@@ -134,14 +144,13 @@ class Node:
         finally:
             for task in watching:
                 task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
             self._host.stop()
             if self._checkpointing is not None:
                 await self._checkpointing.stop()
             if page is not None:
                 page.stop()
             await self._mesh.stop()
-            self._disks.close()
-        return self._exit_code
 
     def _metrics_page(self) -> MetricsPage | None:
         if not self._node.metrics:
