@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from samcast.group.owner import (
@@ -16,6 +17,7 @@ from samcast.group.owner import (
 from samcast.group.stage_window import ASK_MS
 from samcast.machine.ports import Channel, Effect, Multicast, Received, Send, Ticked
 from samcast.wire.batch import Batch
+from samcast.wire.change import Moved
 from samcast.wire.group import (
     DecisionRequest,
     Head,
@@ -25,7 +27,7 @@ from samcast.wire.group import (
     OutcomeKind,
     Propose,
 )
-from samcast.wire.order import CELL, INCARNATION_MAX
+from samcast.wire.order import CELL, INCARNATION_MAX, Server
 from samcast.wire.stages import StageKey, Stages, StagesRequest
 from tests.group.build import (
     CONFIGURATION,
@@ -116,15 +118,13 @@ def test_the_decision_is_repeated_and_of_the_stages_what_is_lacking() -> None:
     assert servers == {1, 2, 3}
 
 
-SMALL = replace(SETTINGS, stage_window_bytes=200)
-
-
-def large(count: int) -> tuple[Owner, list[Effect]]:
-    """Each stage is more than half of what may be under way."""
-    owner = Owner(70, CONFIGURATION, SMALL, Draws(7), "sink-1")
+def large(count: int, window_bytes: int = 200) -> tuple[Owner, list[Effect]]:
+    """Each stage is more than half of what may be under way, unless more may."""
+    settings = replace(SETTINGS, stage_window_bytes=window_bytes)
+    owner = Owner(70, CONFIGURATION, settings, Draws(7), "sink-1")
     work = Transacted(1, tuple((GROUP, columns(80 * "a"), 1) for _ in range(count)))
     owner.step([Ticked(0), work, Received(1, Head(CELL, 12))])
-    owner.step([Ticked(SMALL.retry_ms)])
+    owner.step([Ticked(SETTINGS.retry_ms)])
     return owner, owner.step([Received(1, Outcome(owner.nonce, OutcomeKind.OPENED, 4))])
 
 
@@ -132,7 +132,7 @@ def test_of_a_large_transaction_the_next_stages_leave_as_those_before_are_held()
     owner, effects = large(3)
     (first,) = stages(effects)
     key = key_of(first)
-    assert owner.due_ms() == SMALL.retry_ms + ASK_MS
+    assert owner.due_ms() == SETTINGS.retry_ms + ASK_MS
     assert asked(owner.step([Ticked(owner.due_ms())])) == {1: (key,), 2: (key,), 3: (key,)}
     assert stages(owner.step([Received(1, Stages(101, (key,), (), (), ()))])) == []
     assert stages(owner.step([Received(1, Stages(101, (key,), (), (), ()))])) == []
@@ -140,7 +140,7 @@ def test_of_a_large_transaction_the_next_stages_leave_as_those_before_are_held()
     assert second.stage == 2
     # A stage of which one server has not heard is sent to that one only, and what follows waits.
     lost = Stages(103, (), (), (), (key_of(second),))
-    effects = owner.step([Ticked(3 * SMALL.retry_ms), Received(3, lost)])
+    effects = owner.step([Ticked(3 * SETTINGS.retry_ms), Received(3, lost)])
     assert [e.to for e in only(Send, effects) if e.message == second] == [3]
     assert stages(effects) == [second]
     held = Stages(0, (key_of(second),), (), (), ())
@@ -151,7 +151,7 @@ def test_of_a_large_transaction_the_next_stages_leave_as_those_before_are_held()
 
 def test_what_is_sent_again_in_one_turn_is_bounded_too() -> None:
     owner, effects = large(5)
-    for _ in range(4):
+    for _ in range(5):
         (of,) = stages(effects)
         held = Stages(0, (key_of(of),), (), (), ())
         effects = owner.step([Received(1, held), Received(2, held)])
@@ -160,6 +160,54 @@ def test_what_is_sent_again_in_one_turn_is_bounded_too() -> None:
     effects = owner.step([Received(1, Stages(0, (), (), (), found))])
     assert [of.stage for of in stages(effects)] == [1]
     assert owner.step([Received(1, Stages(0, (), (), (), found))]) == []
+
+
+def test_where_others_serve_by_now_they_get_every_stage_a_bounded_number_at_a_time() -> None:
+    owner, effects = large(9, window_bytes=700)
+    size = len(stages(effects)[0].columns)
+    fit = 700 // size
+    assert len(stages(effects)) == fit < 9
+    assert owner.due_ms() == SETTINGS.retry_ms + ASK_MS
+    pressed = []
+    for _ in range(200):  # Of those whom it asks, one has all and the others are gone.
+        effects = owner.step([Ticked(owner.due_ms())])
+        known = asked(effects).get(1, ())
+        said = owner.step([Received(1, Stages(101, known, (), (), ()))])
+        assert stages(said) == []
+        if found := [e.message for e in only(Multicast, effects)]:
+            pressed.append([of.stage for of in found if isinstance(of, Batch)])
+    assert all(len(now) <= fit for now in pressed)
+    assert len(pressed) > 9
+    assert pressed[0][:2] != [1, 2]  # Some leave for the first time, whoever holds the others.
+    for begin in range(3, len(pressed) - 3):  # Each has its turn, and then again.
+        assert {of for now in pressed[begin : begin + 3] for of in now} == set(range(1, 10))
+
+
+def test_a_stage_larger_than_the_window_leaves_alone_however_long_nobody_answers() -> None:
+    owner, effects = large(3, window_bytes=10)
+    assert [of.stage for of in stages(effects)] == [1]
+    turns = [stages(owner.step([Ticked(owner.due_ms())])) for _ in range(200)]
+    pressed = [[of.stage for of in turn] for turn in turns if turn]
+    assert pressed[:6] == [[2], [3], [1], [2], [3], [1]]
+
+
+def test_who_serves_by_now_is_asked_as_soon_as_that_is_told() -> None:
+    owner, effects = large(2)
+    (first,) = stages(effects)
+    key = key_of(first)
+    owner.step([Received(1, Stages(101, (key,), (), (), ()))])
+    servers = tuple(Server(node, 100 + node, 7) for node in (4, 5, 6))
+    told = msgspec.structs.replace(CONFIGURATION, number=9, servers=servers, node_last=6)
+    old = msgspec.structs.replace(CONFIGURATION, number=0)
+    effects = owner.step([Received(70, Moved(told)), Received(70, Moved(old))])
+    assert asked(effects) == {4: (key,), 5: (key,), 6: (key,)}
+    assert owner.step([Received(70, Moved(told))]) == []
+    effects = owner.step([Received(4, Stages(104, (), (), (), (key,)))])
+    assert effects == [Send(4, first)]
+    held = Stages(0, (key,), (), (), ())
+    effects = owner.step([Received(4, held), Received(5, held)])
+    assert [of.stage for of in stages(effects)] == [2]
+    assert {e.to for e in only(Send, effects)} <= {4, 5, 6}
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.DECIDED, OutcomeKind.CONFIRMED])

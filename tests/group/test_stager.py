@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from samcast.group.stage_window import ASK_MS
@@ -16,8 +17,9 @@ from samcast.group.stager import (
 from samcast.machine.ports import NEVER_MS, Channel, Effect, Multicast, Received, Send, Ticked
 from samcast.wire.batch import Batch
 from samcast.wire.blocked import Blocked, Reason
+from samcast.wire.change import Moved
 from samcast.wire.group import OpenRequest
-from samcast.wire.order import CELL
+from samcast.wire.order import CELL, Server
 from samcast.wire.stages import StageKey, Stages, StagesRequest
 from tests.group.build import (
     CONFIGURATION,
@@ -74,6 +76,21 @@ def test_a_stage_is_held_once_enough_listed_disks_have_it() -> None:
     assert held.ref.digest == batch.digest
     assert stager.due_ms() == NEVER_MS
     assert not stager.step([Ticked(10_000)])
+
+
+@pytest.mark.req("PIP-03")
+def test_only_the_disks_of_those_who_serve_by_now_count() -> None:
+    stager, batch = staged()
+    key = key_of(batch)
+    stager.step([Ticked(ASK_MS), said(1, key)])
+    servers = tuple(Server(node, 100 + node, 7) for node in (1, 4, 5))
+    told = msgspec.structs.replace(CONFIGURATION, number=9, servers=servers, node_last=5)
+    effects = stager.step([Received(70, Moved(told))])
+    assert asked(effects) == {1: (key,), 4: (key,), 5: (key,)}
+    later = [Ticked(AGAIN_MS), Received(4, Stages(104, (), (), (), (key,)))]
+    assert batch in sent(stager.step(later), 4)
+    assert not only(StageHeld, stager.step([said(2, key), said(4, key, uuid=104)]))
+    assert only(StageHeld, stager.step([said(5, key, uuid=105)]))
 
 
 def test_questions_become_rarer_and_go_to_those_who_have_not_got_it() -> None:

@@ -16,6 +16,7 @@ from samcast.machine.ports import Channel, Effect, NodeId
 from samcast.runtime.connection import Connection, Traffic
 from samcast.runtime.host import Host
 from samcast.wire.batch import Batch
+from samcast.wire.change import Moved
 from samcast.wire.codec import decode_payload, message_parts
 from samcast.wire.control import Control
 from samcast.wire.frame import frame_parts
@@ -300,6 +301,8 @@ class Link:
             return
         self.configuration = configuration
         self.peers = peers
+        if self.host.knows(Moved):
+            self.host.deliver(self.node, Moved(configuration))
         known = [(peer.host, peer.port) for peer in peers]
         self._addresses += [a for a in known if a not in self._addresses]
 

@@ -26,8 +26,9 @@ from samcast.machine.ports import (
     Ticked,
     Warn,
 )
-from samcast.machine.quorum import servers_with
+from samcast.machine.quorum import newer, servers_with
 from samcast.wire.batch import Batch, make_batch
+from samcast.wire.change import Moved
 from samcast.wire.group import (
     DecisionRequest,
     Head,
@@ -42,7 +43,6 @@ from samcast.wire.order import (
     CELL,
     INCARNATION_MAX,
     ROLE_COMMIT,
-    ROLE_DATA,
     Configuration,
     StageRef,
     named_sender,
@@ -139,8 +139,7 @@ class Owner:
         self._batches: list[Batch] = []
         # Whoever serves by now may answer: a hold only lets more leave, and decides nothing.
         self._window = StageWindow(
-            [server.node for server in servers_with(configuration, ROLE_DATA)],
-            configuration.k_data,
+            configuration,
             channel,
             settings.stage_window_bytes,
             (settings.retry_ms, settings.retry_max_ms),
@@ -149,6 +148,7 @@ class Owner:
             Head: self._on_head,
             Outcome: self._on_outcome,
             Stages: self._on_stages,
+            Moved: self._on_moved,
         }
 
     def _fresh_nonce(self) -> int:
@@ -206,6 +206,12 @@ class Owner:
     def _wait(self) -> None:
         self._due_ms = self._now_ms + self._wait_ms
         self._wait_ms = min(2 * self._wait_ms, self._settings.retry_max_ms)
+
+    def _on_moved(self, sender: NodeId, moved: Moved, out: list[Effect]) -> None:
+        configuration = newer(self._configuration, moved.configuration)
+        if configuration is not self._configuration:
+            self._configuration = configuration
+            self._window.serve(configuration)
 
     # opening
 
@@ -295,6 +301,8 @@ class Owner:
         """Ask for what more must wait for; after a while, propose again. Once all has left, what is
         on the disks is in doubt then, too."""
         is_due = self._now_ms >= self._due_ms
+        if is_due:
+            self._window.press(self._now_ms, out)
         if self._window.are_all_sent:
             if is_due:
                 self._window.doubt()

@@ -3,6 +3,8 @@
 A link drops what exceeds its bound, so whoever sends all of a large transaction at once, and all of
 it again when no outcome comes, never gets beyond the stages that fit. Here the next stages leave as
 data servers say that they have those before, and what they say they lack is all that is sent again.
+Where that leads nowhere, since others may serve by now than those whom we ask, stages are sent to
+whoever serves, again and again, as many bytes at a time.
 """
 
 from collections import deque
@@ -11,7 +13,9 @@ from dataclasses import dataclass, field
 
 from samcast.group.payloads import key_of
 from samcast.machine.ports import Channel, Effect, Multicast, NodeId, Send
+from samcast.machine.quorum import servers_with
 from samcast.wire.batch import Batch
+from samcast.wire.order import ROLE_DATA, Configuration
 from samcast.wire.stages import StageKey, Stages, StagesRequest
 
 ASK_MS = 8  # after a stage was sent; then longer and longer
@@ -25,6 +29,7 @@ class Sent:
 
     batch: Batch
     again_ms: int  # between two transmissions to one server, doubled at each
+    cast_ms: int  # when it was last sent to all
     holders: dict[NodeId, None] = field(default_factory=dict)
     sent_ms: dict[NodeId, int] = field(default_factory=dict)  # last; others: with the first one
 
@@ -34,22 +39,26 @@ class StageWindow:
 
     def __init__(
         self,
-        keepers: list[NodeId],
-        k_data: int,
+        configuration: Configuration,
         channel: Channel,
         window_bytes: int,
         again_ms: tuple[int, int],
     ) -> None:
-        self._keepers = keepers  # whom to ask; who answers counts, listed here or not
-        self._k_data = k_data
+        self._take(configuration)
         self._channel = channel
         self._window_bytes = window_bytes
         self._again_ms = again_ms  # at first, and at most
         self._waiting: deque[Batch] = deque()
         self._sent: dict[StageKey, Sent] = {}
         self._under_way = 0  # bytes that were sent and are not on enough disks yet
+        self._pressed_ms = 0
         self._ask_ms = 0
         self._wait_ms = ASK_MS
+
+    def _take(self, configuration: Configuration) -> None:
+        # Whom to ask; who answers counts, listed here or not.
+        self._keepers = [server.node for server in servers_with(configuration, ROLE_DATA)]
+        self._k_data = configuration.k_data
 
     @property
     def are_all_sent(self) -> bool:
@@ -86,13 +95,50 @@ class StageWindow:
             size = len(self._waiting[0].columns)
             if self._under_way and self._under_way + size > self._window_bytes:
                 return
-            batch = self._waiting.popleft()
-            self._sent[key_of(batch)] = Sent(
-                batch, self._again_ms[0], sent_ms=dict.fromkeys(self._keepers, now_ms)
-            )
-            self._under_way += size
-            self._ask_soon(now_ms)
-            out.append(Multicast(self._channel, batch))
+            self._let_next_leave(now_ms, out)
+
+    def _let_next_leave(self, now_ms: int, out: list[Effect]) -> None:
+        batch = self._waiting.popleft()
+        sent = self._sent[key_of(batch)] = Sent(batch, self._again_ms[0], now_ms)
+        self._under_way += len(batch.columns)
+        self._ask_soon(now_ms)
+        self._cast(sent, now_ms, out)
+
+    def _cast(self, sent: Sent, now_ms: int, out: list[Effect]) -> None:
+        sent.cast_ms = now_ms
+        sent.sent_ms = dict.fromkeys(self._keepers, now_ms)
+        out.append(Multicast(self._channel, sent.batch))
+
+    def press(self, now_ms: int, out: list[Effect]) -> None:
+        """Where we have long waited in vain, others may serve than those whom we ask: whoever does
+        gets what is lacking. The next stages leave, too, even if we never hear of a hold: the
+        sequencer does. All that is no more than the window, or one stage if that is larger."""
+        stale_ms = now_ms - self._again_ms[1]
+        lacking = [sent for sent in self._sent.values() if len(sent.holders) < self._k_data]
+        stale = [sent for sent in lacking if sent.cast_ms <= stale_ms]
+        if not stale or self._pressed_ms > stale_ms:
+            return
+        self._pressed_ms = now_ms
+        room = self._window_bytes
+        while self._waiting:
+            size = len(self._waiting[0].columns)
+            if room < self._window_bytes and size > room - self._window_bytes // 2:
+                break  # The rest is for those that have left already.
+            room -= size
+            self._let_next_leave(now_ms, out)
+        # Those that were sent to all longest ago come first, so that each has its turn.
+        for sent in sorted(stale, key=lambda sent: sent.cast_ms):
+            size = len(sent.batch.columns)
+            if room < self._window_bytes and size > room:
+                return
+            room -= size
+            self._cast(sent, now_ms, out)
+
+    def serve(self, configuration: Configuration) -> None:
+        """Others serve from now on: only their disks count, so they are asked for all."""
+        self._take(configuration)
+        self.doubt()
+        self._ask_ms, self._wait_ms = 0, ASK_MS
 
     def _ask_soon(self, now_ms: int) -> None:
         self._wait_ms = ASK_MS

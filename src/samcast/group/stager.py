@@ -21,9 +21,10 @@ from samcast.machine.ports import (
     Received,
     Ticked,
 )
-from samcast.machine.quorum import lists, servers_with
+from samcast.machine.quorum import lists, newer
 from samcast.wire.batch import Batch, make_batch
 from samcast.wire.blocked import Blocked
+from samcast.wire.change import Moved
 from samcast.wire.order import ROLE_DATA, Configuration, StageRef
 from samcast.wire.stages import StageKey, Stages
 
@@ -71,8 +72,7 @@ class Stager:
         self.node = node
         self._configuration = configuration
         self._window = StageWindow(
-            [server.node for server in servers_with(configuration, ROLE_DATA)],
-            configuration.k_data,
+            configuration,
             Channel.DATA,
             WINDOW_BYTES,
             (AGAIN_MS, AGAIN_MS),
@@ -84,7 +84,11 @@ class Stager:
         self._now_ms = 0
         self._is_over = False
         self.blocked: tuple[int, int] | None = None  # why a data server took none of ours, lately
-        self._handlers = {Stages: self._on_stages, Blocked: self._on_blocked}
+        self._handlers = {
+            Stages: self._on_stages,
+            Blocked: self._on_blocked,
+            Moved: self._on_moved,
+        }
 
     def step(self, events: Sequence[Event]) -> list[Effect]:
         """Take everything that arrived in one turn."""
@@ -94,6 +98,8 @@ class Stager:
                 self._on_stages(event.sender, event.message, out)
             elif type(event) is Received and type(event.message) is Blocked:
                 self._on_blocked(event.message)
+            elif type(event) is Received and type(event.message) is Moved:
+                self._on_moved(event.message)
             elif type(event) is Stage:
                 self._stage(event, out)
             elif type(event) is Ticked:
@@ -139,6 +145,12 @@ class Stager:
         if any(key in self._lacking for key in said.over) and not self._is_over:
             self._is_over = True
             out.append(StagingOver())
+
+    def _on_moved(self, moved: Moved) -> None:
+        configuration = newer(self._configuration, moved.configuration)
+        if configuration is not self._configuration:
+            self._configuration = configuration
+            self._window.serve(configuration)
 
     def _on_blocked(self, blocked: Blocked) -> None:
         """No outcome: others may have taken it, and this one may later."""

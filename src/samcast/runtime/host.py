@@ -144,6 +144,10 @@ class Host:
             self._inbox[at].append(event)
         self.plan()
 
+    def knows(self, kind: type) -> bool:
+        """Whether messages of this kind are for one of our roles."""
+        return bool(self._routes.get(kind))
+
     def is_on(self, channel: Channel) -> bool:
         """Whether a multicast on this channel is for us, too."""
         return channel in self._channels

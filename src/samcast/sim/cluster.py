@@ -111,7 +111,9 @@ class Shape:
             cell_senders_max=10**6 if world.seed % 5 else 3,
             snapshot_rows_max=(1, 7, 1000)[world.seed % 7 % 3],
             order_bytes_max=(250, 800, ORDER_PIECE_BYTES_MAX)[world.seed % 3],
-            pending_runs_max=chance.pick((6, 40, 1000)),
+            # Four owners may each wait for four stages: with less room the sequencer would forget
+            # reports of one's for another's, for ever.
+            pending_runs_max=chance.pick((16, 40, 1000)),
             held_runs_max=chance.pick((4, 12, 100)),
             held_runs_reserve=chance.pick((24, 40)),
             held_stages_max=chance.pick((60, 1000)),
