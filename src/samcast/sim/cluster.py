@@ -69,7 +69,7 @@ class Shape:
         self.settings = self._settings(world)
         if self.link_bytes:
             self.settings = replace(self.settings, stage_window_bytes=self.link_bytes // 4)
-        # Of a transaction: data servers must have room for all, the sequencer for reports of all.
+        # Of a transaction: data servers have room for all, and the sequencer for their reports.
         has_room = self.settings.held_stages_max > 240 and self.settings.pending_runs_max > 100
         self.stages_max = 24 if has_room and not world.seed % 2 else 4
         self.settings = replace(self.settings, decision_stages_max=self.stages_max)

@@ -66,7 +66,9 @@ class DiskFaults:
             process.stop()
             self._faults.later(5, 50, self._faults.restart, process)
             return
-        self._missing.pop(process.node, None)  # It does without: what comes back later is another's.
+        self._missing.pop(
+            process.node, None
+        )  # It does without: what comes back later is another's.
         role = self._cluster.commit_server(process)
         if is_new or (role is not None and role.unknown_from):
             servers.damage.add(process)

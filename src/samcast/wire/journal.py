@@ -56,7 +56,6 @@ from samcast.wire.journal_segment import (
     tags,
 )
 
-
 FIRST_SEGMENT = 1  # where segments are laid out
 
 
