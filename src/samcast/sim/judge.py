@@ -42,6 +42,7 @@ from samcast.sim.checkers import (
 )
 from samcast.sim.disk import Device
 from samcast.sim.folding import Advertised
+from samcast.sim.reading import Reading
 from samcast.sim.sizes import Records
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
@@ -81,6 +82,7 @@ class Judge:
         self._folded: dict[tuple[int, int, str], bytes] = {}
         self._storing: dict[str, list[tuple[int, StoreBatch]]] = {}
         self._first_seen: dict[int, int] = {}  # group -> numbers seen in order up to here
+        self.reading: Reading | None = None  # of some seeds
         self.elections = 0
         self.elections_with_suffix = 0
         self.runs_committed = 0
@@ -179,6 +181,9 @@ class Judge:
             facts.digest_of_run.setdefault(key, digest)
             self.copies.on_numbered(key, digest, facts.configuration)
             self.runs_committed += 1
+        if self.reading is not None:
+            runs = [(key, digest) for key, _, _, digest in numbered_of(entry)]
+            self.reading.on_committed(index, entry_hash, runs, facts.configuration)
         self.transactions.on_decided(entry)
         self.names.on_committed(entry)
         self.collection.on_committed(entry)

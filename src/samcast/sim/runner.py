@@ -15,10 +15,11 @@ from samcast.machine.quorum import servers_with
 from samcast.sim.changes import Changes
 from samcast.sim.checkers import Violation
 from samcast.sim.clients import MemberApp, OwnerApp, SenderApp
-from samcast.sim.cluster import Cluster
+from samcast.sim.cluster import SEGMENT_BYTES, Cluster
 from samcast.sim.copies import Copies
 from samcast.sim.faults import Faults
 from samcast.sim.passing import Passing
+from samcast.sim.reading import EVERY, Reading
 from samcast.sim.trace import Trace
 from samcast.sim.world import Process, World
 from samcast.wire.order import ROLE_COMMIT, ROLE_DATA
@@ -64,6 +65,14 @@ class Run:
         self.changes = Changes(self.cluster, self.faults)
         self.copies = Copies(self.cluster, self.faults)
         self.passing = Passing(self.cluster, self.faults)
+        if not seed % EVERY:
+            damage, judge = self.faults.servers.damage, self.cluster.judge
+            judge.reading = Reading(
+                lambda: self.cluster.servers,
+                lambda: len(damage),
+                judge.collection.gone,
+                SEGMENT_BYTES,
+            )
         self.world.on_disk_failed = self.faults.servers.on_disk_failed
         self.world.on_died = self.faults.disks.on_died
         if is_mutated:
