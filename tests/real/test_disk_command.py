@@ -157,15 +157,15 @@ def test_a_link_to_nowhere_is_an_error_of_one_line_and_the_disk_is_let_go(
 def test_a_start_that_fails_lets_go_of_the_disk(
     plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write_list(folder: object, listed: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def write_list(*listed: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     async def start() -> None:
         disks = disks_of(plan)
         disks.open()
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(data_store, "write_list", write_list)
-        with pytest.raises(DiskError, match="no room"):
+        with pytest.raises(DiskError, match="Read-only"):
             disks.start(loop, lambda token: None, lambda token: None, print)
         disks.close()
 

@@ -46,7 +46,7 @@ def numbers_once_stored(cluster: LocalCluster, name: str) -> Numbers:
     """Two nodes are enough for a confirmation; the third one may be a little later."""
     numbers = numbers_of(cluster, name)
     for _ in range(500):
-        if value(numbers, "samcast_stored_seconds_count") >= 1:
+        if value(numbers, "samcast_payload_bytes_total") > 500 * 100:
             break
         pause(0.02)
         numbers = numbers_of(cluster, name)
@@ -78,8 +78,10 @@ def test_a_node_tells_what_it_did(cluster: LocalCluster) -> None:
             syncs = value(numbers, "samcast_syncs_total", log=log)
             assert syncs == value(numbers, "samcast_sync_seconds_count", log=log) > 0
         assert value(numbers, "samcast_turn_seconds_count") == value(numbers, "samcast_turns_total")
-        assert value(numbers, "samcast_stored_seconds_count") >= 1
         assert value(numbers, "samcast_disk_full") == 0
+    # Two are enough for a confirmation; the third may have had it from them.
+    stored = [value(n, "samcast_stored_seconds_count") for n in found.values()]
+    assert sum(count >= 1 for count in stored) >= 2
     assert sum(value(n, "samcast_confirmed_seconds_count") for n in found.values()) >= 1
 
 

@@ -14,6 +14,7 @@ from samcast.client.rescue import LOST, rescue
 from samcast.errors import DiskError
 from samcast.runtime.local_cluster import LocalCluster
 from tests.real.conftest import running
+from tests.real.striking import pause
 from tests.real.test_checkpoints import await_checkpoint, filled
 from tests.real.test_retention import sent
 
@@ -33,12 +34,27 @@ def stopped(cluster: LocalCluster) -> str:
     return content
 
 
+def await_heads(cluster: LocalCluster, name: str, heads: dict[str, int]) -> None:
+    """A node knows, and has on its disk, what others have confirmed."""
+    node = cluster.plan().node(name)
+    with samcast.connect(f"{node.host}:{node.port}") as client:
+        while True:
+            status = client.status()
+            data = status["data"]
+            assert isinstance(data, dict)
+            known = client.groups()
+            if data["is_whole"] and all(known.get(g) == head for g, head in heads.items()):
+                return
+            pause(0.05)
+
+
 @pytest.mark.req("GRP-23")
 def test_a_new_cluster_is_made_of_one_disk_of_three(cluster: LocalCluster, tmp_path: Path) -> None:
     with samcast.connect(cluster.address) as client:
         before = [b"%d" % i for i in range(100)]
         client.group("orders").send_many(before)
         client.group("orders").flush(30)
+        await_heads(cluster, "n1", {"orders": 100})  # The other two were enough to confirm it.
         cluster.kill("n1")
         client.group("orders").send(b"n1 will never know").number(30)
     cluster.stop_all()

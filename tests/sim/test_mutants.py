@@ -26,7 +26,7 @@ def test_quick_mutants_are_caught_by_a_promise_checker(capsys: pytest.CaptureFix
 def test_names_are_unique_and_rules_are_named() -> None:
     names = [mutant.name for mutant in MUTANTS]
     assert len(names) == len(set(names))
-    assert all(mutant.rule.startswith(("CE-", "SAFETY")) for mutant in MUTANTS)
+    assert all(mutant.rule.startswith(("CE-", "SAFETY", "FAULTS", "ADR")) for mutant in MUTANTS)
 
 
 def test_every_counter_example_of_what_is_built_has_a_mutant() -> None:

@@ -3,6 +3,7 @@ as it comes, and the whole against the hash that the order advertises."""
 
 import importlib.util
 import queue
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SILENCE_S = 30.0  # after which a fetch is given up
+AGAIN_S = 0.2  # between two questions whether a checkpoint is there by now
 REFUSED_MAX = 20  # blocks that were not what they should be
 
 Progress = Callable[[int, int], None]  # rows that are here, and all of them
@@ -35,10 +37,23 @@ def fetch_table(
 ) -> Table:
     """The state of a checkpoint."""
     try:
-        return _fetched(engine, group, checkpoint, progress)
-    except (NotConnectedError, CheckpointAbsentError):
+        return patiently(lambda: _fetched(engine, group, checkpoint, progress))
+    except NotConnectedError:
         # Who had this list of blocks may have another one by now: once more, with a fresh one.
         return _fetched(engine, group, checkpoint, progress)
+
+
+def patiently(fetch: Callable[[], T]) -> T:
+    """Fetch a checkpoint that somebody holds for us: servers that say they have none may have just
+    started, or not be through with copying it."""
+    limit = time.monotonic() + SILENCE_S
+    while True:
+        try:
+            return fetch()
+        except CheckpointAbsentError:
+            if time.monotonic() > limit:
+                raise
+            time.sleep(AGAIN_S)
 
 
 def _fetched(engine: "Engine", group: int, checkpoint: Checkpoint, progress: Progress) -> Table:

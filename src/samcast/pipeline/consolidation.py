@@ -14,7 +14,7 @@ from samcast.checkpoint.blocks import About, BlockList
 from samcast.checkpoint.folds import fold_of
 from samcast.client.blocking import Client, Group
 from samcast.client.handing import states_of
-from samcast.client.joining import Fetch
+from samcast.client.joining import Fetch, patiently
 from samcast.client.lease import Lease
 from samcast.errors import CollectedError, ConfigError, WaitTimeoutError
 from samcast.machine.quorum import servers_with
@@ -99,9 +99,12 @@ def planned(client: Client, group: Group, wanted: Wanted) -> Iterator[Plan]:
 
 
 def _list_of(client: Client, group: Group, base: Checkpoint) -> bytes:
-    with Fetch(client.engine, group.id, base) as fetch:
-        fetch.list()
-        return fetch.listed
+    def fetch() -> bytes:
+        with Fetch(client.engine, group.id, base) as fetched:
+            fetched.list()
+            return fetched.listed
+
+    return patiently(fetch)
 
 
 def states_by_server(client: Client, group: Group) -> dict[int, States]:
